@@ -1,0 +1,381 @@
+//! Many items under one key: each is done once, however often the whole is sent.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
+use crate::fingerprint::Fingerprint;
+use crate::ids::OperationId;
+use crate::intent::Intent;
+use crate::key::Key;
+use crate::outcome::{Outcome, Unreadable};
+use crate::policy::OnLapse;
+use crate::run::{Failure, RunError};
+use crate::scope::Scope;
+
+/// Most items in one bulk: its result is stored in one piece.
+const ITEMS_MAX: usize = 100_000;
+
+/// One item of a bulk command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkItem<I> {
+    /// The client's name for the item, unique within the bulk.
+    pub id: String,
+    /// What to do.
+    pub input: I,
+}
+
+/// What became of one item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum ItemResult<T, E> {
+    /// It was done, now or by an earlier sending; never again.
+    Succeeded {
+        /// What it came to.
+        value: T,
+    },
+    /// It failed for good.
+    Failed {
+        /// Why.
+        error: E,
+    },
+    /// Nothing happened to it. Send it again in a new bulk with a new key.
+    Retryable {
+        /// Why.
+        error: E,
+    },
+    /// Nobody can prove what happened to it. Asked about anew at every retry.
+    Unknown {
+        /// Under which name to look it up.
+        operation: OperationId,
+    },
+}
+
+/// A bulk that was walked to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkDone<T, E> {
+    /// Each item's id and result, in the order of the request.
+    pub items: Vec<(String, ItemResult<T, E>)>,
+    /// The operation's name.
+    pub operation: OperationId,
+    /// Whether the walk comes from before.
+    pub replayed: bool,
+}
+
+/// Why a list of items is not a bulk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidBulk {
+    /// Two items have one name.
+    #[error("the item id {id:?} occurs more than once")]
+    DuplicateItem {
+        /// The name.
+        id: String,
+    },
+    /// An item has no name.
+    #[error("the item at position {position} has an empty id")]
+    UnnamedItem {
+        /// Its position, counted from zero.
+        position: usize,
+    },
+    /// More items than one bulk takes.
+    #[error("the bulk has {items} items; at most {ITEMS_MAX} are allowed")]
+    TooMany {
+        /// How many.
+        items: usize,
+    },
+    /// An item's input cannot be fingerprinted.
+    #[error("the input of item {id:?} cannot be serialised: {reason}")]
+    Unserialisable {
+        /// The item.
+        id: String,
+        /// What serde said.
+        reason: String,
+    },
+}
+
+/// Why a bulk has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BulkError {
+    /// The items are no bulk.
+    #[error(transparent)]
+    Invalid(#[from] InvalidBulk),
+    /// The key is taken, or was used for other items.
+    #[error("rejected: {0:?}")]
+    Rejected(Rejection),
+    /// It could not be decided; no item was begun.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// The walk stopped before its end. Sent again, it goes on where it stopped.
+    #[error("the bulk was interrupted at item {item:?}; send it again to go on: {reason}")]
+    Interrupted {
+        /// The item that could not be begun.
+        item: String,
+        /// Why not.
+        reason: String,
+    },
+    /// It was done before, by a release of the program whose result this one cannot read.
+    #[error("the stored result of operation {operation} cannot be read")]
+    Unreadable {
+        /// The operation's name.
+        operation: OperationId,
+        /// What is wrong with it.
+        #[source]
+        source: Unreadable,
+    },
+}
+
+/// A bulk command: one intent for the whole, one for each item.
+///
+/// The whole may be taken over by the next sender when its owner crashes, because every
+/// item is guarded by itself: what was done is not done again, what was under way is
+/// unknown until there is evidence, and the rest is done now.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use onceward_core::*;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let engine = Engine::new(Arc::new(MemoryStore::new()));
+/// let scope = Scope::new("acme", "back-office", "cases.approve")?;
+/// let items = || vec![
+///     BulkItem { id: "line-1".into(), input: 7 },
+///     BulkItem { id: "line-2".into(), input: -1 },
+/// ];
+/// let approve = async |case: i32, _: Grant| -> Result<i32, Failure<String>> {
+///     if case > 0 { Ok(case) } else { Err(Failure::Keep(format!("no case {case}"))) }
+/// };
+/// let bulk = Bulk::new(engine, scope, Key::new("bulk-17")?);
+/// let done = bulk.run(items(), approve).await?;
+/// assert_eq!(done.items[0].1, ItemResult::Succeeded { value: 7 });
+/// assert_eq!(done.items[1].1, ItemResult::Failed { error: "no case -1".into() });
+/// assert!(bulk.run(items(), approve).await?.replayed);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Bulk {
+    engine: Engine,
+    scope: Scope,
+    key: Key,
+    concurrency: usize,
+}
+
+impl Bulk {
+    /// A bulk under one key. The engine's policy guards each item.
+    pub fn new(engine: Engine, scope: Scope, key: Key) -> Self {
+        Self { engine, scope, key, concurrency: 8 }
+    }
+
+    /// How many items are worked on at once (8).
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.concurrency = concurrency.max(1);
+        self
+    }
+
+    /// Does every item once and returns what became of each.
+    ///
+    /// Runs in a task of its own: a caller that goes away does not stop it.
+    pub async fn run<I, T, E, F, R>(
+        &self,
+        items: Vec<BulkItem<I>>,
+        work: F,
+    ) -> Result<BulkDone<T, E>, BulkError>
+    where
+        I: Serialize + Send + 'static,
+        F: Fn(I, Grant) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let planned = self.plan(items)?;
+        let whole = Intent::new(self.scope.clone(), self.key.clone(), fingerprint(&planned));
+        let walk =
+            Walk { engine: self.item_engine(), work: Arc::new(work), limit: self.concurrency };
+        match self.whole_engine().begin(&whole).await? {
+            Begin::Reject(rejection) => Err(BulkError::Rejected(rejection)),
+            Begin::Replay(replay) => {
+                let operation = replay.operation;
+                let before = replay
+                    .outcome
+                    .read_json()
+                    .map_err(|source| BulkError::Unreadable { operation, source })?;
+                let items = walk.ask_again(planned, before).await?;
+                Ok(BulkDone { items, operation, replayed: true })
+            }
+            Begin::Execute(permit) => {
+                let interrupted = BulkError::Interrupted {
+                    item: String::new(),
+                    reason: "the task was cancelled or panicked".into(),
+                };
+                let walking = tokio::spawn(walk.finish(permit, planned));
+                walking.await.unwrap_or(Err(interrupted))
+            }
+        }
+    }
+
+    fn plan<I: Serialize>(&self, items: Vec<BulkItem<I>>) -> Result<Vec<Planned<I>>, InvalidBulk> {
+        if items.len() > ITEMS_MAX {
+            return Err(InvalidBulk::TooMany { items: items.len() });
+        }
+        let mut seen = HashSet::with_capacity(items.len());
+        let plan = |(position, BulkItem { id, input })| {
+            if id.is_empty() {
+                return Err(InvalidBulk::UnnamedItem { position });
+            }
+            if !seen.insert(id.clone()) {
+                return Err(InvalidBulk::DuplicateItem { id });
+            }
+            let fingerprint = match Fingerprint::of_value(&input) {
+                Ok(fingerprint) => fingerprint,
+                Err(error) => {
+                    return Err(InvalidBulk::Unserialisable { id, reason: error.to_string() });
+                }
+            };
+            let key = Key::derived(&[b"bulk item", self.key.expose().as_bytes(), id.as_bytes()]);
+            let intent = Intent::new(self.scope.clone(), key, fingerprint);
+            Ok(Planned { id, input, intent })
+        };
+        items.into_iter().enumerate().map(plan).collect()
+    }
+
+    /// The whole is only a walk over guarded items, so its next sender may take it over.
+    fn whole_engine(&self) -> Engine {
+        self.engine.reconfigured(|policy| policy.on_lapse(OnLapse::Takeover))
+    }
+
+    /// An item may still be in the hands of an earlier walk; it is waited for.
+    fn item_engine(&self) -> Engine {
+        let wait = self.engine.policy().lease().min(Duration::from_secs(600));
+        self.engine.reconfigured(|policy| policy.wait(wait))
+    }
+}
+
+/// An item with its own intent.
+struct Planned<I> {
+    id: String,
+    input: I,
+    intent: Intent,
+}
+
+/// Over the items in their order: another list of items is another command.
+fn fingerprint<I>(planned: &[Planned<I>]) -> Fingerprint {
+    let parts: Vec<&[u8]> = planned
+        .iter()
+        .flat_map(|item| [item.id.as_bytes(), item.intent.fingerprint.digest().as_slice()])
+        .collect();
+    Fingerprint::of_parts(&parts)
+}
+
+type Results<T, E> = Vec<(String, ItemResult<T, E>)>;
+
+/// One walk over the items.
+struct Walk<F> {
+    engine: Engine,
+    work: Arc<F>,
+    limit: usize,
+}
+
+impl<F> Walk<F> {
+    /// Walks all items and stores the result. Interrupted, it stores nothing: the permit is
+    /// dropped, and whoever sends the bulk again takes over.
+    async fn finish<I, T, E, R>(
+        self,
+        permit: Permit,
+        planned: Vec<Planned<I>>,
+    ) -> Result<BulkDone<T, E>, BulkError>
+    where
+        F: Fn(I, Grant) -> R,
+        R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let (operation, grant) = (permit.operation(), permit.grant().clone());
+        let items: Results<T, E> = stream::iter(planned)
+            .map(|item| async {
+                if let Err(lost) = grant.check() {
+                    return Err(interrupted(item.id, lost));
+                }
+                self.one(item).await
+            })
+            .buffered(self.limit)
+            .try_collect()
+            .await?;
+        let outcome = Outcome::json(&items).unwrap_or_else(|error| {
+            tracing::error!(%operation, %error, "the bulk's result cannot be serialised");
+            Outcome::omitted(crate::Tag::JSON, "")
+        });
+        match permit.complete(outcome).await {
+            Settled::Durable | Settled::Pending => {
+                Ok(BulkDone { items, operation, replayed: false })
+            }
+            Settled::Superseded | Settled::Missing => {
+                Err(interrupted(String::new(), "another sender has taken over"))
+            }
+        }
+    }
+
+    /// Returns an earlier walk's results, looking again only at what was unknown then.
+    async fn ask_again<I, T, E, R>(
+        &self,
+        planned: Vec<Planned<I>>,
+        before: Results<T, E>,
+    ) -> Result<Results<T, E>, BulkError>
+    where
+        F: Fn(I, Grant) -> R,
+        R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Serialize + DeserializeOwned + Send + 'static,
+    {
+        stream::iter(planned.into_iter().zip(before))
+            .map(|(item, (id, result))| async {
+                match result {
+                    ItemResult::Unknown { .. } => self.one(item).await,
+                    known => Ok((id, known)),
+                }
+            })
+            .buffered(self.limit)
+            .try_collect()
+            .await
+    }
+
+    /// Does one item, or finds out what became of it.
+    async fn one<I, T, E, R>(
+        &self,
+        item: Planned<I>,
+    ) -> Result<(String, ItemResult<T, E>), BulkError>
+    where
+        F: Fn(I, Grant) -> R,
+        R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let Planned { id, input, intent } = item;
+        let result = match self.engine.run(&intent, |grant| (self.work)(input, grant)).await {
+            Ok(done) => ItemResult::Succeeded { value: done.value },
+            Err(RunError::Failed { error, .. }) => ItemResult::Failed { error },
+            Err(RunError::Released { error }) => ItemResult::Retryable { error },
+            Err(RunError::Unknown { operation, .. }) => ItemResult::Unknown { operation },
+            Err(RunError::Superseded { operation }) => ItemResult::Unknown { operation },
+            Err(RunError::Unreadable { operation, source }) => {
+                return Err(BulkError::Unreadable { operation, source });
+            }
+            Err(RunError::Rejected(rejection)) => {
+                return Err(interrupted(id, format_args!("rejected: {rejection:?}")));
+            }
+            Err(RunError::Begin(error)) => return Err(interrupted(id, error)),
+        };
+        Ok((id, result))
+    }
+}
+
+fn interrupted(item: String, reason: impl std::fmt::Display) -> BulkError {
+    BulkError::Interrupted { item, reason: reason.to_string() }
+}

@@ -1,0 +1,145 @@
+//! Sending a claim until its answer is known, and taking it back when it never is.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout};
+
+use super::backoff::Backoff;
+use super::permit::{Held, Permit};
+use super::{BeginError, Engine};
+use crate::ids::{Holder, OperationId, OwnerToken};
+use crate::intent::{Intent, RecordId};
+use crate::store::{
+    Claim, ClaimRequest, Effect, Lease, SettleRequest, Settlement, StoreError, StoreErrorKind,
+};
+
+/// A claim that may have been granted without anybody knowing.
+///
+/// Dropped in that state (the answer never came, or the caller went away), it is sent
+/// again in the background to learn its fence, and released: its handler never ran.
+pub(super) struct PendingClaim {
+    engine: Engine,
+    request: ClaimRequest,
+    first_sent: Instant,
+    perhaps_granted: bool,
+}
+
+impl PendingClaim {
+    /// Claims under a fresh owner token, sending again with the same one while it is not
+    /// known whether the claim was granted.
+    pub(super) async fn send(
+        engine: &Engine,
+        id: RecordId,
+        intent: &Intent,
+    ) -> Result<(Claim, Self), BeginError> {
+        let ambient = &*engine.shared.ambient;
+        let request = ClaimRequest {
+            id,
+            owner: OwnerToken::draw(ambient),
+            operation: OperationId::draw(ambient),
+            scope: intent.scope.clone(),
+            key: engine.policy.keep_key().then(|| intent.key.clone()),
+            fingerprint: intent.fingerprint,
+            lease: engine.policy.lease(),
+            lapsed: engine.policy.lapsed(),
+        };
+        let first_sent = Instant::now();
+        let engine = engine.clone();
+        let mut pending = Self { engine, request, first_sent, perhaps_granted: true };
+        let claim = pending.answer().await.map_err(BeginError::Unavailable)?;
+        pending.perhaps_granted = matches!(claim, Claim::Granted { .. });
+        Ok((claim, pending))
+    }
+
+    async fn answer(&mut self) -> Result<Claim, StoreError> {
+        let give_up = self.first_sent + self.engine.policy.claim_patience();
+        let mut backoff = Backoff::default();
+        let mut unclear = false;
+        loop {
+            match self.call().await {
+                Ok(claim) => return Ok(claim),
+                Err(error) => {
+                    unclear |= error.may_have_been_applied();
+                    self.perhaps_granted = unclear;
+                    if !unclear || Instant::now() >= give_up {
+                        return Err(error);
+                    }
+                }
+            }
+            backoff.pause(&*self.engine.shared.ambient).await;
+        }
+    }
+
+    async fn call(&self) -> Result<Claim, StoreError> {
+        timed(&self.engine, self.engine.shared.store.claim(&self.request)).await
+    }
+
+    /// Turns a granted claim into a permit, unless it came too late to begin anything.
+    pub(super) fn into_permit(
+        mut self,
+        lease: Lease,
+        operation: OperationId,
+        attempt: u32,
+    ) -> Result<Permit, BeginError> {
+        let policy = &self.engine.policy;
+        let deadline = self.first_sent + policy.lease() - policy.drift();
+        if Instant::now() >= deadline {
+            let late = StoreErrorKind::Timeout;
+            let error = StoreError::new("engine", late, Effect::MayHaveBeenApplied);
+            return Err(BeginError::Unavailable(error)); // and `self` is withdrawn
+        }
+        self.perhaps_granted = false;
+        let holder = Holder { owner: self.request.owner, fence: lease.fence };
+        let held = Held { engine: self.engine.clone(), id: self.request.id, holder };
+        Ok(Permit::issue(Arc::new(held), operation, attempt, deadline))
+    }
+}
+
+impl Drop for PendingClaim {
+    fn drop(&mut self) {
+        if self.perhaps_granted
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(withdraw(self.engine.clone(), self.request.clone()));
+        }
+    }
+}
+
+/// Releases a claim whose answer was never used. Ends at the latest when the lease does;
+/// from then on the record counts as unknown.
+async fn withdraw(engine: Engine, request: ClaimRequest) {
+    let give_up = Instant::now() + engine.policy.lease();
+    let mut backoff = Backoff::default();
+    while Instant::now() < give_up {
+        // Claiming again with the same token tells the fence, and leaves a trace by which a
+        // late duplicate of the first sending is recognised.
+        match timed(&engine, engine.shared.store.claim(&request)).await {
+            Ok(Claim::Granted { lease, .. }) => {
+                let release = SettleRequest {
+                    id: request.id,
+                    holder: Holder { owner: request.owner, fence: lease.fence },
+                    settlement: Settlement::Release,
+                    retention: engine.policy.retention(),
+                };
+                if timed(&engine, engine.shared.store.settle(&release)).await.is_ok() {
+                    engine.shared.waiters.wake(&request.id);
+                    return;
+                }
+            }
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "withdrawing a claim"),
+        }
+        backoff.pause(&*engine.shared.ambient).await;
+    }
+    tracing::warn!(record = ?request.id, "a claim could not be withdrawn; it will lapse");
+}
+
+/// A store call under the engine's own time limit.
+pub(super) async fn timed<T>(
+    engine: &Engine,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(engine.policy.call_timeout(), call).await.unwrap_or_else(|_| {
+        Err(StoreError::new("engine", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied))
+    })
+}

@@ -1,0 +1,302 @@
+//! The engine: turns an intent into one of execute, replay or reject.
+
+mod backoff;
+mod claiming;
+mod drain;
+mod keeper;
+mod permit;
+mod waiters;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::clock::{Ambient, SystemAmbient};
+use crate::ids::OperationId;
+use crate::intent::{Identity, Intent, RecordId};
+use crate::outcome::{Content, Outcome};
+use crate::policy::{OnLapse, Policy, PolicyBuilder};
+use crate::resolver::{BoxError, Rebuilder, Recovery};
+use crate::store::{Claim, Store, StoreError};
+pub use drain::Drained;
+pub use permit::{Grant, Lost, Permit, Settled};
+
+use claiming::PendingClaim;
+use drain::Drain;
+use waiters::Waiters;
+
+/// Decides for each intent: execute it, replay it, or reject it.
+///
+/// Cheap to clone; clones share the store and the waiters. One engine serves many
+/// operations: give each its policy by [`Engine::with_policy`].
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    policy: Arc<Policy>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    ambient: Arc<dyn Ambient>,
+    identity: Identity,
+    recovery: Option<Recovery>,
+    rebuilder: Option<Arc<dyn Rebuilder>>,
+    waiters: Waiters,
+    drain: Drain,
+}
+
+/// What to do about an intent.
+#[derive(Debug)]
+#[must_use]
+pub enum Begin {
+    /// Run it, and say by the permit what came of it.
+    Execute(Permit),
+    /// It was done before: this is what came of it.
+    Replay(Replay),
+    /// Neither.
+    Reject(Rejection),
+}
+
+/// An outcome from before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The operation's name.
+    pub operation: OperationId,
+    /// How it ended.
+    pub ended: Ended,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It succeeded.
+    Completed,
+    /// It failed for good.
+    Failed,
+}
+
+/// Why an intent is neither executed nor replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rejection {
+    /// The key was used for another request. Never retry with it.
+    Mismatch,
+    /// The first attempt is still running. Retry with the same key, later.
+    Running {
+        /// The operation's name.
+        operation: OperationId,
+        /// When to come again.
+        retry_after: Duration,
+    },
+    /// Nobody can prove what happened. Look at the operation, do not retry blindly.
+    Unknown {
+        /// The operation's name.
+        operation: OperationId,
+    },
+    /// The key is past its retention. Look the resource up first.
+    Expired,
+}
+
+/// Why the engine could not decide. Nothing was executed, and the same key is safe.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BeginError {
+    /// The store did not answer.
+    #[error("the store is unavailable; nothing was executed")]
+    Unavailable(#[source] StoreError),
+    /// The engine is shutting down.
+    #[error("shutting down; nothing was executed")]
+    Draining,
+    /// The operation was done, but its reply could not be rebuilt.
+    #[error("the reply of operation {operation} could not be rebuilt")]
+    Rebuild {
+        /// The operation's name.
+        operation: OperationId,
+        /// What the rebuilder said.
+        #[source]
+        source: BoxError,
+    },
+}
+
+impl Engine {
+    /// An engine on a store, with the default policy.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self::builder(store).build()
+    }
+
+    /// An engine on a store, with settings.
+    pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
+        EngineBuilder {
+            store,
+            ambient: Arc::new(SystemAmbient::new()),
+            identity: Identity::unkeyed(),
+            recovery: None,
+            rebuilder: None,
+            policy: Policy::default(),
+        }
+    }
+
+    /// The same engine, guarding by another policy.
+    #[must_use]
+    pub fn with_policy(&self, policy: Policy) -> Self {
+        Self { shared: Arc::clone(&self.shared), policy: Arc::new(policy) }
+    }
+
+    /// The same engine with a few settings changed that keep the policy valid.
+    pub(crate) fn reconfigured(&self, change: impl FnOnce(PolicyBuilder) -> PolicyBuilder) -> Self {
+        let policy = change(self.policy.to_builder()).build();
+        self.with_policy(policy.unwrap_or_else(|invalid| unreachable!("{invalid}")))
+    }
+
+    /// The policy it guards by.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Decides about an intent, waiting for a running owner as long as the policy says.
+    ///
+    /// May be dropped at any point: a claim that was under way is withdrawn.
+    pub async fn begin(&self, intent: &Intent) -> Result<Begin, BeginError> {
+        let id = self.shared.identity.record_id(&intent.scope, &intent.key);
+        let give_up = Instant::now() + self.policy.wait();
+        // Watching starts before the first claim, so that no wake-up falls between.
+        let mut waiter = (!self.policy.wait().is_zero()).then(|| self.shared.waiters.watch(&id));
+        let mut asked = false;
+        loop {
+            if self.shared.drain.is_closed() {
+                return Err(BeginError::Draining);
+            }
+            let (claim, pending) = PendingClaim::send(self, id, intent).await?;
+            let reject = match claim {
+                Claim::Granted { lease, operation, attempt } => {
+                    return pending.into_permit(lease, operation, attempt).map(Begin::Execute);
+                }
+                Claim::Completed { operation, outcome } => {
+                    return self.replay(operation, Ended::Completed, outcome).await;
+                }
+                Claim::Failed { operation, outcome } => {
+                    return self.replay(operation, Ended::Failed, outcome).await;
+                }
+                Claim::Running { operation, .. } => {
+                    Rejection::Running { operation, retry_after: self.policy.retry_after() }
+                }
+                Claim::Unknown { operation } => Rejection::Unknown { operation },
+                Claim::Mismatch => Rejection::Mismatch,
+                Claim::Expired => Rejection::Expired,
+            };
+            match (reject, &mut waiter) {
+                (Rejection::Running { .. }, Some(waiter)) if Instant::now() < give_up => {
+                    let poll = (Instant::now() + self.policy.poll_every()).min(give_up);
+                    waiter.wait(&*self.shared.store, poll).await;
+                }
+                (Rejection::Unknown { .. }, _) if !asked && self.ask_resolver(&id).await => {
+                    asked = true;
+                }
+                (reject, _) => return Ok(Begin::Reject(reject)),
+            }
+        }
+    }
+
+    /// Asks the resolver about an unknown record; false where there is nobody to ask.
+    async fn ask_resolver(&self, id: &RecordId) -> bool {
+        let Some(recovery) = &self.shared.recovery else { return false };
+        if self.policy.on_lapse() != OnLapse::Resolve {
+            return false;
+        }
+        let asking = recovery.settle(id, self.policy.retention());
+        match timeout(self.policy.claim_patience(), asking).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the verdict could not be stored"),
+            Err(_) => tracing::warn!("the resolver did not answer in time"),
+        }
+        true
+    }
+
+    async fn replay(
+        &self,
+        operation: OperationId,
+        ended: Ended,
+        outcome: Outcome,
+    ) -> Result<Begin, BeginError> {
+        let outcome = match (&self.shared.rebuilder, outcome.content) {
+            (Some(rebuilder), Content::Reference) => rebuilder
+                .rebuild(&outcome)
+                .await
+                .map_err(|source| BeginError::Rebuild { operation, source })?,
+            _ => outcome,
+        };
+        Ok(Begin::Replay(Replay { operation, ended, outcome }))
+    }
+
+    /// Stops taking new intents and waits for running ones; those still running after
+    /// `limit` are marked unknown at once instead of when their leases lapse.
+    pub async fn drain(&self, limit: Duration) -> Drained {
+        self.shared.drain.run(limit).await
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+/// Settings of an [`Engine`].
+#[must_use]
+pub struct EngineBuilder {
+    store: Arc<dyn Store>,
+    ambient: Arc<dyn Ambient>,
+    identity: Identity,
+    recovery: Option<Recovery>,
+    rebuilder: Option<Arc<dyn Rebuilder>>,
+    policy: Policy,
+}
+
+impl EngineBuilder {
+    /// How operations are guarded.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// How record ids are made. Every engine on the store needs the same.
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.identity = identity;
+        self
+    }
+
+    /// Whom to ask about unknown outcomes, where the policy is [`OnLapse::Resolve`].
+    pub fn recovery(mut self, recovery: Recovery) -> Self {
+        self.recovery = Some(recovery);
+        self
+    }
+
+    /// Who makes replies from references.
+    pub fn rebuilder(mut self, rebuilder: Arc<dyn Rebuilder>) -> Self {
+        self.rebuilder = Some(rebuilder);
+        self
+    }
+
+    /// Where time and randomness come from, for simulations.
+    pub fn ambient(mut self, ambient: Arc<dyn Ambient>) -> Self {
+        self.ambient = ambient;
+        self
+    }
+
+    /// The engine.
+    pub fn build(self) -> Engine {
+        let Self { store, ambient, identity, recovery, rebuilder, policy } = self;
+        let (waiters, drain) = (Waiters::default(), Drain::default());
+        let shared = Shared { store, ambient, identity, recovery, rebuilder, waiters, drain };
+        Engine { shared: Arc::new(shared), policy: Arc::new(policy) }
+    }
+}
+
+impl fmt::Debug for EngineBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineBuilder").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! Identities that the store and the engine hand around.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::clock::Ambient;
+use crate::key::hex;
+
+/// Which grant of a record is the current one: strictly increasing per record.
+///
+/// Write it beside business rows and refuse lower ones, and a stale owner cannot overwrite
+/// what its successor did. It is at least the store's time in milliseconds at the grant, so
+/// it goes on increasing even after a record was forgotten and its key used anew.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Fence(pub u64);
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The secret of one claim attempt: who holds it may renew and settle what it was granted.
+///
+/// A fresh one is drawn for every attempt, so an equal token means the same attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OwnerToken([u8; 16]);
+
+impl OwnerToken {
+    /// A fresh token.
+    pub fn draw(ambient: &dyn Ambient) -> Self {
+        Self(ambient.random().to_be_bytes())
+    }
+
+    /// A token from its bytes, for stores that read one back.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The raw bytes. Never log them.
+    pub const fn expose(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerToken(sha256:{}…)", hex(&Sha256::digest(self.0)[..3]))
+    }
+}
+
+/// Who speaks when a lease is renewed or settled: the owner, under one fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// The token that claimed.
+    pub owner: OwnerToken,
+    /// The fence that was granted.
+    pub fence: Fence,
+}
+
+/// The public name of one operation (UUIDv7): its status page, its event ids and its
+/// downstream key derive from it. Not a secret.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OperationId(Uuid);
+
+impl OperationId {
+    /// A fresh id, ordered by the time it was drawn.
+    pub fn draw(ambient: &dyn Ambient) -> Self {
+        let random = ambient.random().to_be_bytes();
+        let mut bits = [0; 10];
+        bits.copy_from_slice(&random[..10]);
+        let millis = ambient.now().as_millis();
+        Self(uuid::Builder::from_unix_timestamp_millis(millis, &bits).into_uuid())
+    }
+
+    /// The id as a UUID.
+    pub const fn as_uuid(&self) -> Uuid {
+        self.0
+    }
+}
+
+impl From<Uuid> for OperationId {
+    fn from(uuid: Uuid) -> Self {
+        Self(uuid)
+    }
+}
+
+impl FromStr for OperationId {
+    type Err = uuid::Error;
+
+    fn from_str(text: &str) -> Result<Self, uuid::Error> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OperationId({})", self.0)
+    }
+}
+
+/// The idempotency key to hand to the next system: the same on every attempt of one
+/// operation, and telling nothing about the client's own key.
+///
+/// Unlike the client's key it is meant to be shown: it goes into requests and support
+/// tickets, and a provider looks a charge up by it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DownstreamKey(String);
+
+impl DownstreamKey {
+    /// The downstream key of an operation.
+    pub fn of(operation: &OperationId) -> Self {
+        let digest = Sha256::new_with_prefix(b"onceward downstream key v1")
+            .chain_update(operation.0.as_bytes())
+            .finalize();
+        Self(format!("ow_{}", hex(&digest[..20])))
+    }
+
+    /// The key for one of several calls that the operation makes downstream.
+    ///
+    /// ```
+    /// # use onceward_core::{DownstreamKey, OperationId, SystemAmbient};
+    /// # let operation = OperationId::draw(&SystemAmbient::new());
+    /// let key = DownstreamKey::of(&operation);
+    /// assert_ne!(key.step("charge"), key.step("refund"));
+    /// ```
+    pub fn step(&self, step: &str) -> Self {
+        let digest = Sha256::new_with_prefix(b"onceward downstream step v1")
+            .chain_update((self.0.len() as u64).to_be_bytes())
+            .chain_update(&self.0)
+            .chain_update(step)
+            .finalize();
+        Self(format!("ow_{}", hex(&digest[..20])))
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DownstreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,58 @@
+//! The heart of Onceward: **the same intent has one effect and one outcome.**
+//!
+//! An [`Intent`] is what somebody wants done: a [`Scope`] (whose key it is, and for which
+//! operation), a [`Key`] (their name for it, the same on every attempt) and a
+//! [`Fingerprint`] (what exactly they asked for). An [`Engine`] decides about it by a
+//! [`Store`]: execute under a [`Permit`], replay an [`Outcome`], or reject.
+//!
+//! Where nobody can prove what happened the answer is *unknown*, and a [`Resolver`] helps
+//! to find out; it is never guessed. The rules are one pure truth table in [`machine`].
+//!
+//! This crate knows neither HTTP nor a database, and takes time and randomness from
+//! outside, so the code that runs in production is the code that the simulator runs.
+
+mod bulk;
+mod clock;
+mod engine;
+mod fingerprint;
+mod ids;
+mod intent;
+mod key;
+pub mod machine;
+mod memory;
+#[cfg(feature = "metrics")]
+mod metered;
+mod outcome;
+mod policy;
+mod record;
+mod resolver;
+mod run;
+mod scope;
+mod store;
+mod sweeper;
+
+pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
+pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
+pub use engine::{
+    Begin, BeginError, Drained, Ended, Engine, EngineBuilder, Grant, Lost, Permit, Rejection,
+    Replay, Settled,
+};
+pub use fingerprint::Fingerprint;
+pub use ids::{DownstreamKey, Fence, Holder, OperationId, OwnerToken};
+pub use intent::{Identity, Intent, RecordId};
+pub use key::{InvalidKey, KEY_CHARS_MAX, Key};
+pub use memory::{MemoryLimits, MemoryStore};
+#[cfg(feature = "metrics")]
+pub use metered::{MeteredStore, Meters};
+pub use outcome::{Content, Outcome, Resource, Tag, Unreadable};
+pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
+pub use record::{Record, Retained, Retention, State, StateName};
+pub use resolver::{BoxError, Rebuilder, Recovered, Recovery, Resolver};
+pub use run::{Done, Failure, RunError};
+pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
+pub use store::{
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Lapsed, Lease, Page, Purged, Query,
+    ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
+    StoreErrorKind, Verdict,
+};
+pub use sweeper::{Sweeper, SweeperSettings, Swept};

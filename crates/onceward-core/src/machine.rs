@@ -1,0 +1,226 @@
+//! The one truth table: what a record answers to an event, and what becomes of it.
+//!
+//! Everything here is pure: no I/O, no clock, no randomness. The memory and embedded
+//! stores call these functions under their lock; stores with a language of their own
+//! restate them, and the testkit compares the two. `docs/state-machine.md` draws the
+//! edges, and a test holds the drawing and this file together.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::ids::{Fence, Holder};
+use crate::record::{Record, Retention, State, StateName};
+use crate::store::{
+    Claim, ClaimRequest, Fenced, Lapsed, Lease, ResolveRequest, SettleRequest, Settlement, Verdict,
+};
+
+/// One step of the machine: the answer, and what to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct Step<A> {
+    /// What the caller is told.
+    pub answer: A,
+    /// What becomes of the record.
+    pub next: Next,
+}
+
+/// What becomes of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing is written.
+    Same,
+    /// The record is written so.
+    Put(Box<Record>),
+    /// The record is removed.
+    Remove,
+}
+
+impl<A> Step<A> {
+    fn same(answer: A) -> Self {
+        Self { answer, next: Next::Same }
+    }
+
+    fn put(answer: A, record: Record) -> Self {
+        Self { answer, next: Next::Put(Box::new(record)) }
+    }
+}
+
+/// Somebody asks for the right to run.
+pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<Claim> {
+    let Some(record) = record else { return grant(None, request, now) };
+    let operation = record.operation;
+    let standing = match record.standing(now) {
+        None => return grant(Some(record), request, now),
+        Some(StateName::Expired) => return Step::same(Claim::Expired),
+        Some(StateName::Released) if record.owner == request.owner => {
+            // A late duplicate of the claim that was released: its sender has gone on.
+            return Step::same(Claim::Running { operation, lease_left: Duration::ZERO });
+        }
+        Some(StateName::Released) => return grant(Some(record), request, now),
+        Some(standing) => standing,
+    };
+    if record.fingerprint != request.fingerprint {
+        return Step::same(Claim::Mismatch);
+    }
+    match (&record.state, standing) {
+        (State::Running { lease_until }, StateName::Running) if record.owner == request.owner => {
+            let lease = Lease { fence: record.fence, until: *lease_until };
+            Step::same(Claim::Granted { lease, operation, attempt: record.attempts })
+        }
+        (State::Running { lease_until }, StateName::Running) => {
+            Step::same(Claim::Running { operation, lease_left: now.until(*lease_until) })
+        }
+        (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover => {
+            grant(Some(record), request, now)
+        }
+        (State::Running { .. }, _) => {
+            Step::put(Claim::Unknown { operation }, with_state(record, State::Unknown, now))
+        }
+        (State::Completed { outcome, .. }, _) => {
+            Step::same(Claim::Completed { operation, outcome: outcome.clone() })
+        }
+        (State::Failed { outcome, .. }, _) => {
+            Step::same(Claim::Failed { operation, outcome: outcome.clone() })
+        }
+        (State::Unknown | State::Released { .. } | State::Expired { .. }, _) => {
+            Step::same(Claim::Unknown { operation })
+        }
+    }
+}
+
+/// Grants the claim: on a fresh record, or on one that is free again or taken over.
+fn grant(old: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<Claim> {
+    let fence = Fence(old.map_or(0, |old| old.fence.0 + 1).max(now.as_millis()));
+    let until = now + request.lease;
+    // The same intent goes on under its name, so that downstream systems recognise it.
+    let same =
+        old.filter(|old| old.fingerprint == request.fingerprint && old.standing(now).is_some());
+    let record = Record {
+        id: request.id,
+        operation: same.map_or(request.operation, |old| old.operation),
+        scope: request.scope.clone(),
+        key: request.key.clone(),
+        fingerprint: request.fingerprint,
+        state: State::Running { lease_until: until },
+        owner: request.owner,
+        fence,
+        attempts: same.map_or(0, |old| old.attempts) + 1,
+        created_at: same.map_or(now, |old| old.created_at),
+        updated_at: now,
+    };
+    let answer = Claim::Granted {
+        lease: Lease { fence, until },
+        operation: record.operation,
+        attempt: record.attempts,
+    };
+    Step::put(answer, record)
+}
+
+/// The holder of a lease asks for more time.
+pub fn renew(
+    record: Option<&Record>,
+    holder: &Holder,
+    lease: Duration,
+    now: Timestamp,
+) -> Step<Fenced<Lease>> {
+    let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
+    let State::Running { lease_until } = record.state else { return Step::same(Fenced::Stale) };
+    if !record.held_by(holder) {
+        return Step::same(Fenced::Stale);
+    }
+    if now >= lease_until {
+        return Step::put(Fenced::Stale, with_state(record, State::Unknown, now));
+    }
+    let until = lease_until.max(now + lease);
+    Step::put(
+        Fenced::Applied(Lease { fence: record.fence, until }),
+        with_state(record, State::Running { lease_until: until }, now),
+    )
+}
+
+/// The holder of a lease says what the operation came to.
+pub fn settle(
+    record: Option<&Record>,
+    request: &SettleRequest,
+    now: Timestamp,
+) -> Step<Fenced<()>> {
+    let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
+    if !record.held_by(&request.holder) {
+        return Step::same(Fenced::Stale);
+    }
+    decide(record, &request.settlement, request.retention, now)
+}
+
+/// Evidence arrives about an operation whose outcome is unknown.
+pub fn resolve(
+    record: Option<&Record>,
+    request: &ResolveRequest,
+    now: Timestamp,
+) -> Step<Fenced<()>> {
+    let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
+    let running = record.standing(now) == Some(StateName::Running);
+    if record.fence != request.fence || running {
+        return Step::same(Fenced::Stale);
+    }
+    let settlement = match &request.verdict {
+        Verdict::Happened(outcome) => Settlement::Complete(outcome.clone()),
+        Verdict::DidNotHappen => Settlement::Release,
+        Verdict::StillUnknown => Settlement::Unknown,
+    };
+    decide(record, &settlement, request.retention, now)
+}
+
+/// Writes a settlement into a record that is still open, or confirms the same one.
+fn decide(
+    record: &Record,
+    settlement: &Settlement,
+    retention: Retention,
+    now: Timestamp,
+) -> Step<Fenced<()>> {
+    if record.standing(now) == Some(StateName::Expired) {
+        return Step::same(Fenced::Stale);
+    }
+    let retained = retention.from(now);
+    match (&record.state, settlement) {
+        (State::Unknown, Settlement::Unknown) | (State::Released { .. }, Settlement::Release) => {
+            Step::same(Fenced::Applied(()))
+        }
+        (State::Completed { outcome, .. }, Settlement::Complete(again))
+        | (State::Failed { outcome, .. }, Settlement::Fail(again))
+            if outcome == again =>
+        {
+            Step::same(Fenced::Applied(()))
+        }
+        (State::Running { .. } | State::Unknown, settlement) => {
+            let state = match settlement.clone() {
+                Settlement::Complete(outcome) => State::Completed { outcome, retained },
+                Settlement::Fail(outcome) => State::Failed { outcome, retained },
+                Settlement::Unknown => State::Unknown,
+                Settlement::Release => State::Released { retained },
+            };
+            Step::put(Fenced::Applied(()), with_state(record, state, now))
+        }
+        _ => Step::same(Fenced::Stale),
+    }
+}
+
+/// Time passes: what is past its retention goes, in two steps where a tombstone is kept.
+pub fn sweep(record: &Record, now: Timestamp) -> Next {
+    match (record.standing(now), record.state.retained()) {
+        (None, _) => Next::Remove,
+        (Some(StateName::Expired), Some(retained)) if record.state.name() != StateName::Expired => {
+            // `updated_at` stays: nothing about the operation changed.
+            Next::Put(Box::new(Record { state: State::Expired { retained }, ..record.clone() }))
+        }
+        _ => Next::Same,
+    }
+}
+
+/// A record past its time is absent, whether or not it was swept already.
+fn present(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
+    record.filter(|record| record.standing(now).is_some())
+}
+
+fn with_state(record: &Record, state: State, now: Timestamp) -> Record {
+    Record { state, updated_at: now, ..record.clone() }
+}

@@ -1,0 +1,214 @@
+//! A store in the process's own memory: fast, bounded, and gone with the process.
+
+mod shard;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use crate::clock::{Clock, SystemAmbient, Timestamp};
+use crate::ids::Holder;
+use crate::intent::RecordId;
+use crate::machine::{self, Step};
+use crate::record::{Record, StateName};
+use crate::store::{
+    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, ResolveRequest, SettleRequest,
+    Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+};
+use shard::{Resized, Shard};
+
+/// Enough that two threads rarely meet, few enough that an empty store stays small.
+const SHARDS: usize = 64;
+
+/// How much a [`MemoryStore`] may hold before it refuses new claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Most records. Ten million of them take a few gigabytes.
+    pub records_max: u64,
+    /// Most bytes, outcomes included. New claims are refused at 15/16 of it, so that
+    /// completions of what runs still fit.
+    pub bytes_max: u64,
+}
+
+impl Default for MemoryLimits {
+    fn default() -> Self {
+        Self { records_max: 10_000_000, bytes_max: 4 << 30 }
+    }
+}
+
+/// Keeps records in memory, in shards behind locks that are never held across an await.
+///
+/// Durability: none. A restart forgets everything, so it is for tests, for caches of
+/// harmless work, and for one process that may repeat itself after a crash. Records that
+/// expire are removed by [`StoreAdmin::purge`] without looking at those that do not.
+pub struct MemoryStore {
+    shards: Box<[Mutex<Shard>; SHARDS]>,
+    limits: MemoryLimits,
+    clock: Arc<dyn Clock>,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    purge_from: AtomicUsize,
+}
+
+impl MemoryStore {
+    /// An empty store on the machine's clock.
+    pub fn new() -> Self {
+        Self::with(MemoryLimits::default(), Arc::new(SystemAmbient::new()))
+    }
+
+    /// An empty store with limits and a clock of the caller's.
+    pub fn with(limits: MemoryLimits, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            shards: Box::new(std::array::from_fn(|_| Mutex::default())),
+            limits,
+            clock,
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            purge_from: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes one step of the machine on one record, under its shard's lock and at the time
+    /// read inside it.
+    fn step<A>(
+        &self,
+        id: &RecordId,
+        step: impl FnOnce(Option<&Record>, Timestamp) -> Step<A>,
+    ) -> A {
+        let mut shard = self.shards[shard_of(id)].lock();
+        let (answer, resized) = shard.step(id, |record| step(record, self.clock.now()));
+        self.count(resized);
+        answer
+    }
+
+    fn count(&self, resized: Resized) {
+        // Wrapping additions of two's complements subtract.
+        self.records.fetch_add(resized.records.cast_unsigned(), Ordering::Relaxed);
+        self.bytes.fetch_add(resized.bytes.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    fn is_full(&self) -> bool {
+        let reserve = self.limits.bytes_max / 16;
+        self.records.load(Ordering::Relaxed) >= self.limits.records_max
+            || self.bytes.load(Ordering::Relaxed) >= self.limits.bytes_max - reserve
+    }
+
+    /// Whether there is room for one more record, after sweeping a little if need be.
+    fn has_room(&self) -> bool {
+        if self.is_full() {
+            self.sweep(64);
+        }
+        !self.is_full()
+    }
+
+    fn sweep(&self, limit: usize) -> Purged {
+        let mut purged = Purged::default();
+        let start = self.purge_from.fetch_add(1, Ordering::Relaxed);
+        for offset in 0..SHARDS {
+            let mut shard = self.shards[(start + offset) % SHARDS].lock();
+            let left = limit - purged.removed - purged.tombstoned;
+            let resized = shard.sweep(self.clock.now(), left, &mut purged);
+            self.count(resized);
+            if purged.more {
+                break;
+            }
+        }
+        purged
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore")
+            .field("limits", &self.limits)
+            .field("records", &self.records)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        if !self.has_room() && !self.shards[shard_of(&request.id)].lock().contains(&request.id) {
+            return Err(StoreError::new("memory", StoreErrorKind::Full, Effect::NotApplied));
+        }
+        Ok(self.step(&request.id, |record, now| machine::claim(record, request, now)))
+    }
+
+    async fn renew(
+        &self,
+        id: &RecordId,
+        holder: &Holder,
+        lease: Duration,
+    ) -> Result<Fenced<Lease>, StoreError> {
+        Ok(self.step(id, |record, now| machine::renew(record, holder, lease, now)))
+    }
+
+    async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
+        Ok(self.step(&request.id, |record, now| machine::settle(record, request, now)))
+    }
+}
+
+#[async_trait]
+impl StoreAdmin for MemoryStore {
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        Ok(self.shards[shard_of(id)].lock().get(id).cloned())
+    }
+
+    /// Looks at every record: for operators, not for requests.
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let mut found = Vec::new();
+        for shard in self.shards.iter() {
+            let shard = shard.lock();
+            let now = self.clock.now();
+            let wanted = |record: &&Record| {
+                query.after.is_none_or(|after| record.id > after) && query.matches(record, now)
+            };
+            found.extend(shard.iter().filter(wanted).map(|record| record.id));
+        }
+        found.sort_unstable();
+        let more = found.len() > query.page_size();
+        found.truncate(query.page_size());
+        let records =
+            found.iter().filter_map(|id| self.shards[shard_of(id)].lock().get(id).cloned());
+        Ok(Page { records: records.collect(), next: found.last().copied().filter(|_| more) })
+    }
+
+    async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
+        Ok(self.step(&request.id, |record, now| machine::resolve(record, request, now)))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        Ok(self.sweep(limit))
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let mut by_state = [0; StateName::ALL.len()];
+        for shard in self.shards.iter() {
+            for (sum, count) in by_state.iter_mut().zip(shard.lock().by_state()) {
+                *sum += count;
+            }
+        }
+        Ok(Stats {
+            records: self.records.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            by_state,
+        })
+    }
+}
+
+/// By other bits of the id than the tables inside the shards use.
+fn shard_of(id: &RecordId) -> usize {
+    usize::from(id.as_bytes()[8]) % SHARDS
+}

@@ -1,0 +1,122 @@
+//! Finding out what happened when nobody knows.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::outcome::Outcome;
+use crate::record::{Record, Retention, StateName};
+use crate::store::{Fenced, Query, ResolveRequest, StoreAdmin, StoreError, Verdict};
+
+/// Any error of user code.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Looks at the authority (the business table, the payment provider) and says whether an
+/// operation happened.
+///
+/// [`Verdict::DidNotHappen`] is a promise about the future too: the intent will run again,
+/// so an effect of the old attempt must not arrive any more. A look-up that finds nothing
+/// is enough only where the effect checks its fence, or when the authority has been told
+/// to refuse the operation from now on. Otherwise say [`Verdict::StillUnknown`].
+#[async_trait]
+pub trait Resolver: Send + Sync + 'static {
+    /// What happened to this operation? An `Err` counts as still unknown.
+    async fn resolve(&self, record: &Record) -> Result<Verdict, BoxError>;
+}
+
+/// Makes the reply to a replay from a stored reference, where the reply itself is too
+/// sensitive or too large to keep.
+#[async_trait]
+pub trait Rebuilder: Send + Sync + 'static {
+    /// The reply behind a [`Content::Reference`](crate::Content::Reference).
+    async fn rebuild(&self, reference: &Outcome) -> Result<Outcome, BoxError>;
+}
+
+/// Settles unknown operations by asking a [`Resolver`].
+#[derive(Clone)]
+pub struct Recovery {
+    store: Arc<dyn StoreAdmin>,
+    resolver: Arc<dyn Resolver>,
+}
+
+/// What a round of [`Recovery`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// They had happened and are completed now.
+    pub happened: usize,
+    /// They had not happened and are free now.
+    pub did_not_happen: usize,
+    /// The resolver does not know either, or failed.
+    pub still_unknown: usize,
+    /// Somebody else settled them in the meantime.
+    pub settled_elsewhere: usize,
+}
+
+impl Recovery {
+    /// Recovery of a store's records by a resolver.
+    pub fn new(store: Arc<dyn StoreAdmin>, resolver: Arc<dyn Resolver>) -> Self {
+        Self { store, resolver }
+    }
+
+    /// Asks about every record whose outcome is unknown now, lapsed leases included.
+    pub async fn run_once(&self, retention: Retention) -> Result<Recovered, StoreError> {
+        let mut recovered = Recovered::default();
+        let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
+        loop {
+            let page = self.store.list(&query).await?;
+            for record in &page.records {
+                let verdict = self.ask(record).await;
+                let count = match verdict {
+                    Verdict::Happened(_) => &mut recovered.happened,
+                    Verdict::DidNotHappen => &mut recovered.did_not_happen,
+                    Verdict::StillUnknown => &mut recovered.still_unknown,
+                };
+                match self.apply(record, verdict, retention).await? {
+                    Fenced::Applied(()) => *count += 1,
+                    Fenced::Stale | Fenced::Missing => recovered.settled_elsewhere += 1,
+                }
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(recovered),
+            }
+        }
+    }
+
+    /// Asks about one record, if its outcome is unknown, and settles it by the verdict.
+    pub(crate) async fn settle(
+        &self,
+        id: &crate::RecordId,
+        retention: Retention,
+    ) -> Result<(), StoreError> {
+        let Some(record) = self.store.get(id).await? else { return Ok(()) };
+        let verdict = self.ask(&record).await;
+        let _moved_on_if_stale = self.apply(&record, verdict, retention).await?;
+        Ok(())
+    }
+
+    async fn ask(&self, record: &Record) -> Verdict {
+        self.resolver.resolve(record).await.unwrap_or_else(|error| {
+            tracing::warn!(operation = %record.operation, error = %error, "the resolver failed");
+            Verdict::StillUnknown
+        })
+    }
+
+    async fn apply(
+        &self,
+        record: &Record,
+        verdict: Verdict,
+        retention: Retention,
+    ) -> Result<Fenced<()>, StoreError> {
+        let request = ResolveRequest { id: record.id, fence: record.fence, verdict, retention };
+        self.store.resolve(&request).await
+    }
+}
+
+impl fmt::Debug for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Recovery(…)")
+    }
+}

@@ -1,0 +1,362 @@
+//! The seam between the engine and whatever keeps the records.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::clock::Timestamp;
+use crate::fingerprint::Fingerprint;
+use crate::ids::{Fence, Holder, OperationId, OwnerToken};
+use crate::intent::RecordId;
+use crate::key::Key;
+use crate::outcome::Outcome;
+use crate::record::{Record, Retention, StateName};
+use crate::scope::Scope;
+
+/// Keeps records and decides, atomically per record, who may run.
+///
+/// Every method is one atomic step of [`machine`](crate::machine) at the store's own time.
+/// Every method is idempotent for the same arguments: drivers and engines send again when
+/// a reply is lost. Every future may be dropped at any point; the step is then taken or not
+/// taken, never half. An `Err` says by [`StoreError::effect`] whether it may have been taken.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Asks for the right to run. The same owner token gets the same answer while its
+    /// lease lives.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError>;
+
+    /// Extends a live lease to `lease` from now. Refused once it has lapsed, even to its
+    /// own holder: somebody may have been told that the outcome is unknown.
+    async fn renew(
+        &self,
+        id: &RecordId,
+        holder: &Holder,
+        lease: Duration,
+    ) -> Result<Fenced<Lease>, StoreError>;
+
+    /// Says what the operation came to. Accepted from the current holder even after its
+    /// lease has lapsed; refused once the fence has moved.
+    async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError>;
+
+    /// Returns when the record may have changed. A hint: it may come late, or for nothing,
+    /// and stores without notifications never return (the engine polls beside it).
+    async fn changed(&self, _id: &RecordId) {
+        std::future::pending().await
+    }
+}
+
+/// What operators and background work need of a store.
+#[async_trait]
+pub trait StoreAdmin: Send + Sync + 'static {
+    /// One record as it is stored, or `None`.
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
+
+    /// A page of records, in the order of their ids.
+    async fn list(&self, query: &Query) -> Result<Page, StoreError>;
+
+    /// Applies evidence to a record whose outcome is unknown, if its fence is still
+    /// `fence`. Idempotent for the same evidence.
+    async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError>;
+
+    /// Removes records that are past their time, at most `limit` of them. Never touches
+    /// running or unknown ones.
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError>;
+
+    /// How much the store holds.
+    async fn stats(&self) -> Result<Stats, StoreError>;
+}
+
+/// A store that serves engines and operators alike.
+pub trait FullStore: Store + StoreAdmin {}
+
+impl<S: Store + StoreAdmin> FullStore for S {}
+
+/// A request for the right to run.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// The record in question.
+    pub id: RecordId,
+    /// Drawn afresh for this attempt, and sent again with each repetition of it.
+    pub owner: OwnerToken,
+    /// The operation's name if this claim begins one.
+    pub operation: OperationId,
+    /// Whose it is, for operators.
+    pub scope: Scope,
+    /// The client's key, only where the policy says to keep it.
+    pub key: Option<Key>,
+    /// What is asked for.
+    pub fingerprint: Fingerprint,
+    /// For how long, until renewed.
+    pub lease: Duration,
+    /// What to do about an owner whose lease has lapsed.
+    pub lapsed: Lapsed,
+}
+
+/// What a claim does when it finds a lapsed lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lapsed {
+    /// Nobody knows what the old owner did: the outcome is unknown.
+    Unknown,
+    /// Run again under a higher fence. Only for effects that are fenced or idempotent
+    /// themselves.
+    Takeover,
+}
+
+/// The answer to a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// The caller may run.
+    Granted {
+        /// For how long, and under which fence.
+        lease: Lease,
+        /// The operation's name.
+        operation: OperationId,
+        /// Which attempt at it this is, counted from one.
+        attempt: u32,
+    },
+    /// Somebody else holds a live lease.
+    Running {
+        /// The operation's name.
+        operation: OperationId,
+        /// How long that lease still lasts.
+        lease_left: Duration,
+    },
+    /// It was done: replay.
+    Completed {
+        /// The operation's name.
+        operation: OperationId,
+        /// What to replay.
+        outcome: Outcome,
+    },
+    /// It failed for good: replay the failure.
+    Failed {
+        /// The operation's name.
+        operation: OperationId,
+        /// What to replay.
+        outcome: Outcome,
+    },
+    /// The key was used for another request.
+    Mismatch,
+    /// Nobody can prove what happened.
+    Unknown {
+        /// The operation's name.
+        operation: OperationId,
+    },
+    /// The key's record is past its retention.
+    Expired,
+}
+
+/// A granted lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Which grant it is.
+    pub fence: Fence,
+    /// When it lapses, on the store's clock.
+    pub until: Timestamp,
+}
+
+/// The answer to a call that needs the current fence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Fenced<T> {
+    /// Done, now or by an earlier sending of the same call.
+    Applied(T),
+    /// Refused: the caller is no longer the one who decides, or the matter is settled.
+    Stale,
+    /// There is no such record. If the caller was granted it, the store has lost data.
+    Missing,
+}
+
+/// What an operation came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// It succeeded.
+    Complete(Outcome),
+    /// It failed for good.
+    Fail(Outcome),
+    /// Nobody knows.
+    Unknown,
+    /// Nothing happened.
+    Release,
+}
+
+/// A settlement by the holder of a lease.
+#[derive(Debug, Clone)]
+pub struct SettleRequest {
+    /// The record.
+    pub id: RecordId,
+    /// Who speaks.
+    pub holder: Holder,
+    /// What they say.
+    pub settlement: Settlement,
+    /// How long to keep it.
+    pub retention: Retention,
+}
+
+/// Evidence about an operation whose outcome is unknown.
+#[derive(Debug, Clone)]
+pub struct ResolveRequest {
+    /// The record.
+    pub id: RecordId,
+    /// The fence that the evidence is about.
+    pub fence: Fence,
+    /// What the evidence says.
+    pub verdict: Verdict,
+    /// How long to keep it.
+    pub retention: Retention,
+}
+
+/// What evidence says about an operation whose outcome is unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It happened, and this is what it came to.
+    Happened(Outcome),
+    /// It did not happen **and cannot happen any more** under this fence.
+    DidNotHappen,
+    /// Still nobody knows.
+    StillUnknown,
+}
+
+/// Which records to list.
+#[derive(Debug, Clone, Default)]
+pub struct Query {
+    /// Only records that stand there now (a lapsed lease stands at unknown).
+    pub standing: Option<StateName>,
+    /// Only this tenant's.
+    pub tenant: Option<String>,
+    /// Only this operation name's.
+    pub operation_name: Option<String>,
+    /// Only records after this one.
+    pub after: Option<RecordId>,
+    /// At most so many; zero means 100.
+    pub limit: usize,
+}
+
+impl Query {
+    /// Whether a record belongs to the answer at `now`, apart from paging.
+    pub fn matches(&self, record: &Record, now: Timestamp) -> bool {
+        let standing = record.standing(now);
+        standing.is_some()
+            && self.standing.is_none_or(|wanted| standing == Some(wanted))
+            && self.tenant.as_ref().is_none_or(|wanted| record.scope.tenant() == wanted)
+            && self.operation_name.as_ref().is_none_or(|wanted| record.scope.operation() == wanted)
+    }
+
+    /// The page size that applies.
+    pub fn page_size(&self) -> usize {
+        if self.limit == 0 { 100 } else { self.limit }
+    }
+}
+
+/// One page of a listing.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// The records.
+    pub records: Vec<Record>,
+    /// Where the next page goes on, if there is one.
+    pub next: Option<RecordId>,
+}
+
+/// What a purge did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Purged {
+    /// Records removed.
+    pub removed: usize,
+    /// Records whose outcome was dropped, the key staying known as expired.
+    pub tombstoned: usize,
+    /// Whether more is due now.
+    pub more: bool,
+}
+
+/// How much a store holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Records of every state.
+    pub records: u64,
+    /// About how many bytes they take.
+    pub bytes: u64,
+    /// Records by stored state, in the order of [`StateName::ALL`].
+    pub by_state: [u64; StateName::ALL.len()],
+}
+
+/// A failed store call. [`StoreError::effect`] is what safety depends on.
+#[derive(Debug, thiserror::Error)]
+#[error("{store}: {kind} ({effect})")]
+pub struct StoreError {
+    /// Whether the step may have been taken all the same.
+    pub effect: Effect,
+    /// What went wrong.
+    pub kind: StoreErrorKind,
+    /// Which store said so.
+    pub store: &'static str,
+    /// What it said.
+    #[source]
+    pub source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// Whether a failed call changed anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Surely not.
+    NotApplied,
+    /// Perhaps: the reply was lost.
+    MayHaveBeenApplied,
+}
+
+/// What kind of failure it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreErrorKind {
+    /// The store cannot be reached or refuses service.
+    Unavailable,
+    /// No answer in time.
+    Timeout,
+    /// No room for new claims.
+    Full,
+    /// A record is there and cannot be read. Never treated as absent.
+    Undecodable,
+    /// The store has failed for good and must be reopened.
+    Poisoned,
+}
+
+impl StoreError {
+    /// An error of `store` that says what happened.
+    pub fn new(store: &'static str, kind: StoreErrorKind, effect: Effect) -> Self {
+        Self { effect, kind, store, source: None }
+    }
+
+    /// Keeps the error underneath.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Whether the step may have been taken all the same.
+    pub fn may_have_been_applied(&self) -> bool {
+        self.effect == Effect::MayHaveBeenApplied
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotApplied => "not applied",
+            Self::MayHaveBeenApplied => "may have been applied",
+        })
+    }
+}
+
+impl fmt::Display for StoreErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unavailable => "unavailable",
+            Self::Timeout => "no answer in time",
+            Self::Full => "full, no room for new claims",
+            Self::Undecodable => "a record cannot be read",
+            Self::Poisoned => "stopped after a failure, reopen it",
+        })
+    }
+}
