@@ -313,9 +313,8 @@ impl<F> Walk<F> {
             Outcome::omitted(crate::Tag::JSON, "")
         });
         match permit.complete(outcome).await {
-            Settled::Durable | Settled::Pending => {
-                Ok(BulkDone { items, operation, replayed: false })
-            }
+            Settled::Durable => Ok(BulkDone { items, operation, replayed: false }),
+            Settled::Pending => Err(interrupted(String::new(), "the result could not be stored")),
             Settled::Superseded | Settled::Missing => {
                 Err(interrupted(String::new(), "another sender has taken over"))
             }

@@ -105,6 +105,7 @@ fn grant(old: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<C
         owner: request.owner,
         fence,
         attempts: same.map_or(0, |old| old.attempts) + 1,
+        taken_over: old.is_some_and(|old| old.state.name() == StateName::Running),
         created_at: same.map_or(now, |old| old.created_at),
         updated_at: now,
     };
@@ -148,7 +149,23 @@ pub fn settle(
     if !record.held_by(&request.holder) {
         return Step::same(Fenced::Stale);
     }
+    if record.taken_over && request.settlement == Settlement::Release {
+        return hand_back(record, now);
+    }
     decide(record, &request.settlement, request.retention, now)
+}
+
+/// Whoever took over did nothing itself, but nobody knows about the owner before: the
+/// intent stands as it stood before the takeover.
+fn hand_back(record: &Record, now: Timestamp) -> Step<Fenced<()>> {
+    match record.standing(now) {
+        Some(StateName::Running) => {
+            let lapsed = State::Running { lease_until: now };
+            Step::put(Fenced::Applied(()), with_state(record, lapsed, now))
+        }
+        Some(StateName::Unknown) => Step::same(Fenced::Applied(())),
+        _ => Step::same(Fenced::Stale),
+    }
 }
 
 /// Evidence arrives about an operation whose outcome is unknown.

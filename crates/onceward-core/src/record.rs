@@ -32,6 +32,9 @@ pub struct Record {
     pub fence: Fence,
     /// How often the intent was granted.
     pub attempts: u32,
+    /// Whether an owner before the last one lapsed. Then the last one can say what it did
+    /// itself, but not that nothing happened.
+    pub taken_over: bool,
     /// First grant, on the store's clock.
     pub created_at: Timestamp,
     /// Last change, on the store's clock.

@@ -7,7 +7,7 @@ use crate::engine::{Begin, BeginError, Ended, Engine, Grant, Permit, Rejection, 
 use crate::ids::OperationId;
 use crate::intent::Intent;
 use crate::outcome::{Outcome, Unreadable};
-use crate::policy::Disposition;
+use crate::policy::{Disposition, OnLapse, Policy};
 
 /// A handler's error, with what it says about the effect.
 ///
@@ -152,7 +152,7 @@ impl Engine {
             Begin::Execute(permit) => {
                 let operation = permit.operation();
                 let work = work(permit.grant().clone());
-                let running = tokio::spawn(finish(permit, work, self.policy().failures()));
+                let running = tokio::spawn(finish(permit, work, self.policy().clone()));
                 // A panic has dropped the permit, which makes the record unknown.
                 running.await.unwrap_or(Err(RunError::Unknown { operation, error: None }))
             }
@@ -164,10 +164,10 @@ impl Engine {
 async fn finish<T: Serialize, E: Serialize>(
     permit: Permit,
     work: impl Future<Output = Result<T, Failure<E>>>,
-    unclassified: Disposition,
+    policy: Policy,
 ) -> Result<Done<T>, RunError<E>> {
-    let operation = permit.operation();
-    match work.await.map_err(|failure| failure.classify(unclassified)) {
+    let (operation, on_lapse) = (permit.operation(), policy.on_lapse());
+    match work.await.map_err(|failure| failure.classify(policy.failures())) {
         Ok(value) => {
             let settled = match Outcome::json(&value) {
                 Ok(outcome) => permit.complete(outcome).await,
@@ -177,9 +177,7 @@ async fn finish<T: Serialize, E: Serialize>(
                     permit.complete(Outcome::omitted(crate::Tag::JSON, "")).await
                 }
             };
-            if matches!(settled, Settled::Superseded | Settled::Missing) {
-                return Err(RunError::Superseded { operation });
-            }
+            counts(settled, operation, on_lapse)?;
             Ok(Done { value, operation, replayed: false, settled })
         }
         Err((Disposition::Keep, error)) => {
@@ -187,12 +185,8 @@ async fn finish<T: Serialize, E: Serialize>(
                 Ok(outcome) => permit.fail(outcome).await,
                 Err(_) => permit.fail(Outcome::omitted(crate::Tag::JSON, "")).await,
             };
-            match settled {
-                Settled::Durable | Settled::Pending => {
-                    Err(RunError::Failed { error, operation, replayed: false })
-                }
-                Settled::Superseded | Settled::Missing => Err(RunError::Superseded { operation }),
-            }
+            counts(settled, operation, on_lapse)?;
+            Err(RunError::Failed { error, operation, replayed: false })
         }
         Err((Disposition::Release, error)) => {
             let _lapses_if_it_never_lands = permit.release().await;
@@ -202,6 +196,22 @@ async fn finish<T: Serialize, E: Serialize>(
             let _lapses_if_it_never_lands = permit.unknown().await;
             Err(RunError::Unknown { operation, error: Some(error) })
         }
+    }
+}
+
+/// Whether a settlement is the outcome that every retry will get.
+fn counts<E>(
+    settled: Settled,
+    operation: OperationId,
+    on_lapse: OnLapse,
+) -> Result<(), RunError<E>> {
+    match settled {
+        // Whoever takes over may come to another outcome, so this one is not final yet.
+        Settled::Pending if on_lapse == OnLapse::Takeover => {
+            Err(RunError::Unknown { operation, error: None })
+        }
+        Settled::Durable | Settled::Pending => Ok(()),
+        Settled::Superseded | Settled::Missing => Err(RunError::Superseded { operation }),
     }
 }
 

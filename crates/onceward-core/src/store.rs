@@ -178,7 +178,8 @@ pub enum Settlement {
     Fail(Outcome),
     /// Nobody knows.
     Unknown,
-    /// Nothing happened.
+    /// Nothing happened. From an owner that took over, this says only that *it* did
+    /// nothing: the lease ends, and the intent stands as before the takeover.
     Release,
 }
 

@@ -1,1 +1,19 @@
-//! testkit
+//! What Onceward's stores and engine are tried with.
+//!
+//! - [`conformance`]: one suite of facts for every store, decorated or not.
+//! - [`model`]: random sequences of calls, compared with the core's truth table.
+//! - [`faulty`]: a store that fails, delays, loses replies and loses data on demand.
+//! - [`sim`]: several nodes and clients on simulated time, with crashes, pauses and lost
+//!   messages; a seed repeats.
+//! - [`history`]: what happened in a run, and the invariants that must hold of it.
+//!
+//! Nothing here is ever linked into a user's build.
+
+pub mod clock;
+pub mod conformance;
+pub mod dice;
+pub mod faulty;
+pub mod history;
+pub mod model;
+pub mod open_store;
+pub mod sim;

@@ -163,12 +163,13 @@ impl Engine {
         let id = self.shared.identity.record_id(&intent.scope, &intent.key);
         let give_up = Instant::now() + self.policy.wait();
         // Watching starts before the first claim, so that no wake-up falls between.
-        let mut waiter = (!self.policy.wait().is_zero()).then(|| self.shared.waiters.watch(&id));
+        let waiter = (!self.policy.wait().is_zero()).then(|| self.shared.waiters.watch(&id));
         let mut asked = false;
         loop {
             if self.shared.drain.is_closed() {
                 return Err(BeginError::Draining);
             }
+            let next_wake_up = waiter.as_ref().map(|waiter| (waiter, waiter.next()));
             let (claim, pending) = PendingClaim::send(self, id, intent).await?;
             let reject = match claim {
                 Claim::Granted { lease, operation, attempt } => {
@@ -187,10 +188,10 @@ impl Engine {
                 Claim::Mismatch => Rejection::Mismatch,
                 Claim::Expired => Rejection::Expired,
             };
-            match (reject, &mut waiter) {
-                (Rejection::Running { .. }, Some(waiter)) if Instant::now() < give_up => {
+            match (reject, next_wake_up) {
+                (Rejection::Running { .. }, Some((waiter, next))) if Instant::now() < give_up => {
                     let poll = (Instant::now() + self.policy.poll_every()).min(give_up);
-                    waiter.wait(&*self.shared.store, poll).await;
+                    waiter.wait(next, &*self.shared.store, poll).await;
                 }
                 (Rejection::Unknown { .. }, _) if !asked && self.ask_resolver(&id).await => {
                     asked = true;

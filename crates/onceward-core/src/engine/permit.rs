@@ -152,7 +152,9 @@ pub enum Settled {
     /// It is stored; every retry will see it.
     Durable,
     /// The store cannot be reached. The settlement is tried again in the background, the
-    /// lease renewed meanwhile; if it never lands, the record is unknown.
+    /// lease renewed meanwhile; if it never lands, the record is unknown. Under
+    /// [`OnLapse::Takeover`](crate::OnLapse::Takeover) do not answer it as final: the next
+    /// owner may come to another outcome.
     Pending,
     /// Refused: the fence has moved, or other evidence settled the matter. What the caller
     /// was about to answer is not the outcome that counts.
@@ -194,7 +196,7 @@ impl Permit {
         self.settle(Settlement::Unknown).await
     }
 
-    /// Nothing happened: the key is free.
+    /// Nothing happened: the key is free. After a takeover, the next owner may try.
     pub async fn release(self) -> Settled {
         self.settle(Settlement::Release).await
     }

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
 
 use crate::intent::RecordId;
@@ -13,21 +15,20 @@ use crate::store::Store;
 /// Wakes whoever waits in this process for a record that is settled in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    waiting: Mutex<HashMap<RecordId, watch::Sender<()>>>,
+    waiting: Mutex<HashMap<RecordId, Arc<Notify>>>,
 }
 
 impl Waiters {
     /// Watches a record from now on.
     pub(super) fn watch(&self, id: &RecordId) -> Waiter<'_> {
-        let mut waiting = self.waiting.lock();
-        let woken = waiting.entry(*id).or_insert_with(|| watch::channel(()).0).subscribe();
-        Waiter { waiters: self, id: *id, woken }
+        let settled = Arc::clone(self.waiting.lock().entry(*id).or_default());
+        Waiter { waiters: self, id: *id, settled }
     }
 
     /// Wakes those who watch a record.
     pub(super) fn wake(&self, id: &RecordId) {
-        if let Some(sender) = self.waiting.lock().get(id) {
-            sender.send_replace(());
+        if let Some(settled) = self.waiting.lock().get(id) {
+            settled.notify_waiters();
         }
     }
 }
@@ -37,15 +38,20 @@ impl Waiters {
 pub(super) struct Waiter<'a> {
     waiters: &'a Waiters,
     id: RecordId,
-    woken: watch::Receiver<()>,
+    settled: Arc<Notify>,
 }
 
 impl Waiter<'_> {
+    /// The next wake-up from now on, to be taken *before* looking at the record.
+    pub(super) fn next(&self) -> Notified<'_> {
+        self.settled.notified()
+    }
+
     /// Returns when the record may have changed, and at `latest` in any case.
-    pub(super) async fn wait(&mut self, store: &dyn Store, latest: Instant) {
+    pub(super) async fn wait(&self, next: Notified<'_>, store: &dyn Store, latest: Instant) {
         tokio::select! {
             biased;
-            _ = self.woken.changed() => {}
+            () = next => {}
             () = store.changed(&self.id) => {}
             () = sleep_until(latest) => {}
         }
@@ -54,10 +60,11 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(sender) = self.waiters.waiting.lock().entry(self.id)
-            && sender.get().receiver_count() == 1
+        if let Entry::Occupied(settled) = self.waiters.waiting.lock().entry(self.id)
+            // The map's own and this one's.
+            && Arc::strong_count(settled.get()) == 2
         {
-            sender.remove();
+            settled.remove();
         }
     }
 }

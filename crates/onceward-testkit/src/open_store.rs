@@ -1,0 +1,205 @@
+//! The truth table as a store with its inside open: the model that other stores are
+//! compared with, and the ground that mutants are planted in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward_core::machine::{self, Next, Step};
+use onceward_core::{
+    Claim, ClaimRequest, Clock, Fenced, Holder, Lease, Page, Purged, Query, Record, RecordId,
+    ResolveRequest, SettleRequest, State, StateName, Stats, Store, StoreAdmin, StoreError,
+    Timestamp,
+};
+use parking_lot::Mutex;
+
+/// A way in which stores were seen to be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreMutant {
+    /// Whoever settles is believed.
+    OwnerCheckDropped,
+    /// The in-progress mark vanishes by its time to live.
+    MarkerDeletedByTtl,
+    /// Any renewal extends the lease, lapsed or not, whoever sends it.
+    StaleRenewalAccepted,
+    /// A second request under the key is answered with the first one's outcome.
+    FingerprintIgnored,
+    /// An owner that took over may say that nothing happened. The simulator found this one
+    /// in the engine's own withdrawal of claims.
+    TakeoverForgotten,
+}
+
+/// The truth table over an ordered map.
+pub struct OpenStore {
+    records: Mutex<BTreeMap<RecordId, Record>>,
+    clock: Arc<dyn Clock>,
+    mutant: Option<StoreMutant>,
+}
+
+impl OpenStore {
+    /// An empty store that follows the truth table.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { records: Mutex::default(), clock, mutant: None }
+    }
+
+    /// An empty store with one thing wrong.
+    pub fn mutated(clock: Arc<dyn Clock>, mutant: StoreMutant) -> Self {
+        Self { mutant: Some(mutant), ..Self::new(clock) }
+    }
+
+    /// Loses a record, as a store does that comes back empty.
+    pub fn lose(&self, id: &RecordId) {
+        self.records.lock().remove(id);
+    }
+
+    fn step<A>(
+        &self,
+        id: &RecordId,
+        step: impl FnOnce(&mut BTreeMap<RecordId, Record>, Timestamp) -> Step<A>,
+    ) -> A {
+        let mut records = self.records.lock();
+        let Step { answer, next } = step(&mut records, self.clock.now());
+        match next {
+            Next::Same => {}
+            Next::Put(record) => {
+                records.insert(*id, *record);
+            }
+            Next::Remove => {
+                records.remove(id);
+            }
+        }
+        answer
+    }
+
+    fn is(&self, mutant: StoreMutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+}
+
+#[async_trait]
+impl Store for OpenStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        let mut request = request.clone();
+        Ok(self.step(&request.id.clone(), |records, now| {
+            let old = records.get(&request.id).cloned();
+            if let Some(record) = &old {
+                let running = record.state.name() == StateName::Running;
+                let lapsed = running && record.standing(now) == Some(StateName::Unknown);
+                if self.is(StoreMutant::MarkerDeletedByTtl) && lapsed {
+                    return machine::claim(None, &request, now);
+                }
+                if self.is(StoreMutant::FingerprintIgnored) {
+                    request.fingerprint = record.fingerprint;
+                }
+            }
+            machine::claim(old.as_ref(), &request, now)
+        }))
+    }
+
+    async fn renew(
+        &self,
+        id: &RecordId,
+        holder: &Holder,
+        lease: Duration,
+    ) -> Result<Fenced<Lease>, StoreError> {
+        Ok(self.step(id, |records, now| {
+            let Some(record) = records.get_mut(id) else {
+                return machine::renew(None, holder, lease, now);
+            };
+            if self.is(StoreMutant::StaleRenewalAccepted) && record.state.retained().is_none() {
+                record.state = State::Running { lease_until: now + lease };
+                let lease = Lease { fence: record.fence, until: now + lease };
+                return Step { answer: Fenced::Applied(lease), next: Next::Same };
+            }
+            machine::renew(Some(record), holder, lease, now)
+        }))
+    }
+
+    async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
+        let mut request = request.clone();
+        Ok(self.step(&request.id.clone(), |records, now| {
+            let record = records.get(&request.id);
+            if self.is(StoreMutant::OwnerCheckDropped)
+                && let Some(record) = record
+            {
+                request.holder = Holder { owner: record.owner, fence: record.fence };
+            }
+            let mut record = record.cloned();
+            if self.is(StoreMutant::TakeoverForgotten)
+                && let Some(record) = &mut record
+            {
+                record.taken_over = false;
+            }
+            machine::settle(record.as_ref(), &request, now)
+        }))
+    }
+}
+
+#[async_trait]
+impl StoreAdmin for OpenStore {
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        Ok(self.records.lock().get(id).cloned())
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let (records, now) = (self.records.lock(), self.clock.now());
+        let mut found: Vec<Record> = records
+            .values()
+            .filter(|record| query.after.is_none_or(|after| record.id > after))
+            .filter(|record| query.matches(record, now))
+            .take(query.page_size() + 1)
+            .cloned()
+            .collect();
+        let more = found.len() > query.page_size();
+        found.truncate(query.page_size());
+        let next = found.last().filter(|_| more).map(|record| record.id);
+        Ok(Page { records: found, next })
+    }
+
+    async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
+        Ok(self.step(&request.id, |records, now| {
+            machine::resolve(records.get(&request.id), request, now)
+        }))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        let (mut records, now) = (self.records.lock(), self.clock.now());
+        let due: Vec<_> = records
+            .values()
+            .map(|record| (record.id, machine::sweep(record, now)))
+            .filter(|(_, next)| *next != Next::Same)
+            .collect();
+        let mut purged = Purged { more: due.len() > limit, ..Purged::default() };
+        for (id, next) in due.into_iter().take(limit) {
+            match next {
+                Next::Put(record) => {
+                    records.insert(id, *record);
+                    purged.tombstoned += 1;
+                }
+                _ => {
+                    records.remove(&id);
+                    purged.removed += 1;
+                }
+            }
+        }
+        Ok(purged)
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let records = self.records.lock();
+        let mut stats = Stats { records: records.len() as u64, ..Stats::default() };
+        for record in records.values() {
+            stats.bytes += record.bytes() as u64;
+            stats.by_state[record.state.name() as usize] += 1;
+        }
+        Ok(stats)
+    }
+}
+
+impl fmt::Debug for OpenStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenStore").field("mutant", &self.mutant).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,132 @@
+//! The network: every message may be lost, late or doubled, and goes on without its sender.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward_core::{
+    Claim, ClaimRequest, Effect, Fenced, Holder, Lease, RecordId, SettleRequest, Store, StoreError,
+    StoreErrorKind,
+};
+use tokio::sync::oneshot;
+
+use super::node::Health;
+use super::world::World;
+
+/// A node's connection to the store.
+pub(super) struct Link {
+    pub(super) world: Arc<World>,
+    pub(super) health: Arc<Health>,
+}
+
+/// A call as it travels.
+#[derive(Debug, Clone)]
+enum Message {
+    Claim(ClaimRequest),
+    Renew(RecordId, Holder, Duration),
+    Settle(SettleRequest),
+}
+
+#[derive(Debug)]
+enum Reply {
+    Claim(Claim),
+    Renew(Fenced<Lease>),
+    Settle(Fenced<()>),
+}
+
+impl Link {
+    /// Sends a message. Whether or not the caller still waits, it arrives or is lost.
+    async fn send(&self, message: Message) -> Result<Reply, StoreError> {
+        self.health.gate().await;
+        let (reply, answer) = oneshot::channel();
+        tokio::spawn(deliver(Arc::clone(&self.world), message, reply));
+        let answer = answer.await;
+        self.health.gate().await;
+        match answer {
+            Ok(answer) => answer,
+            // Lost: some connections notice, others leave the caller to its time-out.
+            Err(_) if self.world.dice.chance(0.5) => {
+                Err(error(StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied))
+            }
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+async fn deliver(
+    world: Arc<World>,
+    message: Message,
+    reply: oneshot::Sender<Result<Reply, StoreError>>,
+) {
+    world.travel().await;
+    if world.occurs("store refused service", world.store_is_down()) {
+        let _gone = reply.send(Err(error(StoreErrorKind::Unavailable, Effect::NotApplied)));
+        return;
+    }
+    if world.strikes("request to the store lost", world.plan.rates.lost) {
+        return;
+    }
+    if world.strikes("request to the store doubled", world.plan.rates.doubled) {
+        let (world, message) = (Arc::clone(&world), message.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(world.dice.millis(1..world.lease_ms() * 2)).await;
+            let _to_nobody = apply(&world, message).await;
+        });
+    }
+    let answer = apply(&world, message).await;
+    if world.strikes("reply of the store lost", world.plan.rates.lost) {
+        return;
+    }
+    world.travel().await;
+    let _gone = reply.send(answer);
+}
+
+async fn apply(world: &World, message: Message) -> Result<Reply, StoreError> {
+    match message {
+        Message::Claim(request) => world.store.claim(&request).await.map(Reply::Claim),
+        Message::Renew(id, holder, lease) => {
+            world.store.renew(&id, &holder, lease).await.map(Reply::Renew)
+        }
+        Message::Settle(request) => world.store.settle(&request).await.map(Reply::Settle),
+    }
+}
+
+fn error(kind: StoreErrorKind, effect: Effect) -> StoreError {
+    StoreError::new("simulated", kind, effect)
+}
+
+#[async_trait]
+impl Store for Link {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        match self.send(Message::Claim(request.clone())).await? {
+            Reply::Claim(claim) => Ok(claim),
+            other => unreachable!("{other:?} in reply to a claim"),
+        }
+    }
+
+    async fn renew(
+        &self,
+        id: &RecordId,
+        holder: &Holder,
+        lease: Duration,
+    ) -> Result<Fenced<Lease>, StoreError> {
+        match self.send(Message::Renew(*id, *holder, lease)).await? {
+            Reply::Renew(fenced) => Ok(fenced),
+            other => unreachable!("{other:?} in reply to a renewal"),
+        }
+    }
+
+    async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
+        match self.send(Message::Settle(request.clone())).await? {
+            Reply::Settle(fenced) => Ok(fenced),
+            other => unreachable!("{other:?} in reply to a settlement"),
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link(…)")
+    }
+}

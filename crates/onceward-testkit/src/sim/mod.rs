@@ -1,0 +1,111 @@
+//! The simulator: the engine as it runs in production, on several nodes, against everything
+//! that can go wrong between them, in simulated time.
+//!
+//! A seed decides all: how many nodes and clients, the policy, the rates of faults, and
+//! every single throw. [`run`] gives the report of one seed; the program `onceward-sim`
+//! runs many.
+
+mod client;
+mod ledger;
+mod link;
+mod mutant;
+mod node;
+mod plan;
+mod world;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::history::{Event, Violation};
+pub use mutant::Mutant;
+pub use plan::Plan;
+
+/// What one seed came to.
+#[derive(Debug)]
+pub struct Report {
+    /// The seed.
+    pub seed: u64,
+    /// What the seed decided.
+    pub plan: Plan,
+    /// All that happened.
+    pub events: Vec<Event>,
+    /// What should not have happened.
+    pub violations: Vec<Violation>,
+    /// How often each kind of fault or situation occurred.
+    pub coverage: Coverage,
+}
+
+impl Report {
+    /// A digest of the history: equal for equal runs.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for event in &self.events {
+            format!("{event:?}").hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// How often each kind of fault or situation occurred.
+pub type Coverage = BTreeMap<&'static str, u64>;
+
+/// What a long run must have met, or it proves nothing.
+pub const SITUATIONS: [&str; 48] = [
+    "answer to a client lost",
+    "answer: done",
+    "answer: done, not yet stored",
+    "answer: expired",
+    "answer: mismatch",
+    "answer: no word",
+    "answer: nothing happened",
+    "answer: replay",
+    "answer: running",
+    "answer: unavailable",
+    "answer: unknown",
+    "answered before the outcome was stored",
+    "claim cancelled by its caller",
+    "claim granted: expired before",
+    "claim granted: new",
+    "claim granted: released before",
+    "claim granted: takeover",
+    "client hung up",
+    "deadline seen before the effect",
+    "effect",
+    "effect lost on its way",
+    "effect refused by the ledger",
+    "effect's acknowledgement lost",
+    "handler gave up after its effect",
+    "handler gave up before its effect",
+    "lapse seen by a claim",
+    "late completion accepted",
+    "late duplicate of a released claim",
+    "message late",
+    "node crashed",
+    "node stood still",
+    "outcome dropped, tombstone kept",
+    "released after a takeover",
+    "renewal applied",
+    "renewal refused",
+    "reply of the store lost",
+    "request to a node lost",
+    "request to the store doubled",
+    "request to the store lost",
+    "resolved: did not happen",
+    "resolved: happened",
+    "settlement refused",
+    "settlement refused by the store",
+    "settlement repeated",
+    "store refused service",
+    "store went down",
+    "store's clock jumped back",
+    "store's clock jumped forward",
+];
+
+/// Runs one seed, with a mutant planted if given.
+pub fn run(seed: u64, mutant: Option<Mutant>) -> Report {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build();
+    #[expect(clippy::expect_used, reason = "without a runtime there is no simulation")]
+    let runtime = runtime.expect("a current-thread runtime");
+    runtime.block_on(world::run(seed, mutant))
+}

@@ -1,0 +1,297 @@
+//! A node: the engine as in production, a handler with an effect, and a body that can stop,
+//! crash and start again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use onceward_core::{
+    Begin, BeginError, Ended, Engine, Fence, Fingerprint, Identity, Intent, Permit, RecordId,
+    Recovery, Rejection, Settled, Tag,
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::ledger::{Booked, Effect};
+use super::link::Link;
+use super::mutant::{self, Mutant};
+use super::world::World;
+use crate::clock::SimAmbient;
+use crate::history::{Answer, Attempt, Event, Outcome};
+
+/// Whether a node's process lives and moves. Everything that leaves or enters the process
+/// passes the gate.
+#[derive(Debug)]
+pub(super) struct Health {
+    alive: AtomicBool,
+    still_until: Mutex<Instant>,
+}
+
+impl Health {
+    /// Returns at once in a healthy process, later in a stopped one, never in a dead one.
+    pub(super) async fn gate(&self) {
+        loop {
+            if !self.alive.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            let until = *self.still_until.lock();
+            if Instant::now() >= until {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+/// One life of a node's process.
+pub(super) struct Node {
+    world: Arc<World>,
+    health: Arc<Health>,
+    engine: Engine,
+    requests: Mutex<Vec<AbortHandle>>,
+}
+
+/// A request at the door of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    pub(super) attempt: Attempt,
+    pub(super) record: RecordId,
+    pub(super) intent: Intent,
+}
+
+impl Node {
+    /// Starts a process.
+    pub(super) fn start(world: &Arc<World>) -> Arc<Self> {
+        let health =
+            Health { alive: AtomicBool::new(true), still_until: Mutex::new(Instant::now()) };
+        let health = Arc::new(health);
+        let link = Link { world: Arc::clone(world), health: Arc::clone(&health) };
+        let skew = world.dice.number(0..20_000) as i64 - 10_000;
+        let ambient = SimAmbient { clock: world.clock.skewed(skew), dice: world.dice.clone() };
+        let resolver = Arc::new(world.ledger.clone());
+        let engine = Engine::builder(Arc::new(link))
+            .policy(world.plan.policy.clone())
+            .identity(Identity::unkeyed())
+            .recovery(Recovery::new(world.store.clone(), resolver))
+            .ambient(Arc::new(ambient))
+            .build();
+        Arc::new(Self { world: Arc::clone(world), health, engine, requests: Mutex::default() })
+    }
+
+    /// The process is gone: nothing leaves it any more. What it sent is still on its way.
+    pub(super) fn crash(&self) {
+        self.health.alive.store(false, Ordering::SeqCst);
+        self.requests.lock().drain(..).for_each(|request| request.abort());
+    }
+
+    /// The process stands still, as under SIGSTOP. Its clocks do not.
+    pub(super) fn pause(&self, duration: Duration) {
+        *self.health.still_until.lock() = Instant::now() + duration;
+    }
+
+    /// Takes a request in a task of its own, as a server does.
+    pub(super) fn accept(self: &Arc<Self>, request: Request) -> oneshot::Receiver<Answer> {
+        let (mut reply, answer) = oneshot::channel();
+        let node = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            node.health.gate().await;
+            let Some(answer) = node.serve(&request, &mut reply).await else { return };
+            node.health.gate().await;
+            node.world.history.push(Event::Answered {
+                attempt: request.attempt,
+                record: request.record,
+                fingerprint: request.intent.fingerprint,
+                answer: answer.clone(),
+            });
+            let _hung_up = reply.send(answer);
+        });
+        self.requests.lock().push(task.abort_handle());
+        answer
+    }
+
+    /// `None` if the client hung up on a server that cancels for that.
+    async fn serve(
+        &self,
+        request: &Request,
+        reply: &mut oneshot::Sender<Answer>,
+    ) -> Option<Answer> {
+        if self.world.mutant == Some(Mutant::LookThenLock) {
+            return Some(mutant::look_then_lock(&self.world, &self.health, request).await);
+        }
+        let cancels = self.world.dice.chance(0.3);
+        let begin = tokio::select! {
+            biased;
+            begin = self.engine.begin(&request.intent) => begin,
+            () = reply.closed(), if cancels => {
+                self.world.count("claim cancelled by its caller");
+                return None;
+            }
+        };
+        Some(self.act_on(begin, request).await)
+    }
+
+    async fn act_on(&self, begin: Result<Begin, BeginError>, request: &Request) -> Answer {
+        match begin {
+            Ok(Begin::Execute(permit)) => self.execute(permit, request).await,
+            Ok(Begin::Replay(replay)) => Answer::Replay(read(&replay.outcome.bytes)),
+            Ok(Begin::Reject(Rejection::Running { .. })) => Answer::Running,
+            Ok(Begin::Reject(Rejection::Unknown { .. })) => Answer::Unknown,
+            Ok(Begin::Reject(Rejection::Mismatch)) => Answer::Mismatch,
+            Ok(Begin::Reject(Rejection::Expired)) => Answer::Expired,
+            Err(_) if self.world.mutant == Some(Mutant::RunsOnTimedOutClaim) => {
+                mutant::run_without_a_claim(&self.world, &self.health, request).await
+            }
+            Err(_) => Answer::Unavailable,
+        }
+    }
+
+    /// The handler: thinks, has its effect, thinks again, and says what came of it.
+    async fn execute(&self, permit: Permit, request: &Request) -> Answer {
+        let world = &self.world;
+        self.think().await;
+        if world.strikes("handler gave up before its effect", world.plan.rates.dropped) {
+            return mutant::give_up(world, permit).await;
+        }
+        if permit.check().is_err() {
+            world.count("deadline seen before the effect");
+            return released(permit).await;
+        }
+        // Where an earlier owner may have had its effect, an idempotent handler does not
+        // fail without looking.
+        let first = permit.attempt() == 1 || !world.takes_over();
+        if first && world.dice.chance(0.1) {
+            return self.fail(permit, request).await;
+        }
+        if world.dice.chance(0.1) {
+            return released(permit).await;
+        }
+        let effect = Effect {
+            record: request.record,
+            operation: permit.operation(),
+            fingerprint: request.intent.fingerprint,
+            fence: permit.fence(),
+            attempt: request.attempt,
+        };
+        match self.book(effect).await {
+            Some(Booked::Yes(outcome)) => {
+                self.think().await;
+                if world.strikes("handler gave up after its effect", world.plan.rates.dropped) {
+                    return mutant::give_up(world, permit).await;
+                }
+                let settled = permit.complete(stored(&outcome)).await;
+                self.answer(settled, outcome)
+            }
+            Some(Booked::Refused) => {
+                world.count("effect refused by the ledger");
+                drop(permit);
+                Answer::NoWord
+            }
+            None => {
+                let _lapses_otherwise = permit.unknown().await;
+                Answer::NoWord
+            }
+        }
+    }
+
+    /// Usually quick, sometimes longer than the lease.
+    async fn think(&self) {
+        let lease = self.world.plan.policy.lease().as_millis() as u64;
+        let most = if self.world.dice.chance(0.2) { lease * 2 } else { 5 };
+        sleep(self.world.dice.millis(0..most)).await;
+        self.health.gate().await;
+    }
+
+    /// Fails for good, without an effect.
+    async fn fail(&self, permit: Permit, request: &Request) -> Answer {
+        let effect = Effect {
+            record: request.record,
+            operation: permit.operation(),
+            fingerprint: request.intent.fingerprint,
+            fence: permit.fence(),
+            attempt: request.attempt,
+        };
+        let outcome = read(&reply_bytes(&effect, Ended::Failed));
+        let settled = permit.fail(stored(&outcome)).await;
+        self.answer(settled, outcome)
+    }
+
+    fn answer(&self, settled: Settled, result: Outcome) -> Answer {
+        match settled {
+            Settled::Durable => Answer::First { result, durable: true },
+            // Whoever takes over may come to another outcome, so this one is not final yet.
+            Settled::Pending if self.world.takes_over() => Answer::NoWord,
+            Settled::Pending => {
+                self.world.count("answered before the outcome was stored");
+                Answer::First { result, durable: false }
+            }
+            Settled::Superseded | Settled::Missing => {
+                self.world.count("settlement refused");
+                Answer::NoWord
+            }
+        }
+    }
+
+    /// Sends an effect to the ledger; `None` if the ledger's word was lost.
+    async fn book(&self, effect: Effect) -> Option<Booked> {
+        book(&self.world, &self.health, effect).await
+    }
+}
+
+/// Sends an effect. Once sent it arrives or is lost, whatever becomes of the sender.
+pub(super) async fn book(world: &Arc<World>, health: &Health, effect: Effect) -> Option<Booked> {
+    health.gate().await;
+    let (reply, answer) = oneshot::channel();
+    let carrier = Arc::clone(world);
+    tokio::spawn(async move {
+        carrier.travel().await;
+        if carrier.strikes("effect lost on its way", carrier.plan.rates.lost) {
+            return;
+        }
+        let booked = carrier.ledger.book(&effect);
+        if carrier.strikes("effect's acknowledgement lost", carrier.plan.rates.lost) {
+            return;
+        }
+        carrier.travel().await;
+        let _gone = reply.send(booked);
+    });
+    let answer = answer.await.ok();
+    health.gate().await;
+    answer
+}
+
+async fn released(permit: Permit) -> Answer {
+    let _lapses_otherwise = permit.release().await;
+    Answer::Released
+}
+
+/// A reply that tells whose it is: record, fingerprint, fence, operation, ending.
+pub(super) fn reply_bytes(effect: &Effect, ended: Ended) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(98);
+    bytes.extend(effect.record.as_bytes());
+    bytes.push(effect.fingerprint.rules());
+    bytes.extend(effect.fingerprint.digest());
+    bytes.extend(effect.fence.0.to_be_bytes());
+    bytes.extend(effect.operation.as_uuid().as_bytes());
+    bytes.push(u8::from(ended == Ended::Failed));
+    bytes
+}
+
+/// Reads what [`reply_bytes`] wrote.
+fn read(bytes: &[u8]) -> Outcome {
+    let array = |from: usize| -> [u8; 32] { std::array::from_fn(|index| bytes[from + index]) };
+    let fence: [u8; 8] = std::array::from_fn(|index| bytes[65 + index]);
+    Outcome {
+        record: RecordId::from_bytes(array(0)),
+        fingerprint: Fingerprint::from_digest(bytes[32], array(33)),
+        fence: Fence(u64::from_be_bytes(fence)),
+        ended: if bytes[89] == 1 { Ended::Failed } else { Ended::Completed },
+        bytes: bytes.to_vec(),
+    }
+}
+
+/// An outcome as the core stores it.
+pub(super) fn stored(outcome: &Outcome) -> onceward_core::Outcome {
+    onceward_core::Outcome::whole(Tag::from_static("sim/v1"), outcome.bytes.clone())
+}

@@ -1,0 +1,97 @@
+//! What a seed decides before its run begins.
+
+use std::time::Duration;
+
+use onceward_core::{Expiry, OnLapse, Policy};
+
+use crate::dice::Dice;
+
+/// The conditions of one run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// How many nodes share the store.
+    pub nodes: usize,
+    /// How many clients send at once.
+    pub clients: usize,
+    /// How many intents each client has.
+    pub intents: usize,
+    /// How many keys they share.
+    pub keys: usize,
+    /// How operations are guarded.
+    pub policy: Policy,
+    /// How long faults go on.
+    pub trouble: Duration,
+    /// What goes wrong, and how often.
+    pub rates: Rates,
+}
+
+/// Probabilities, each per occasion.
+#[derive(Debug, Clone)]
+pub struct Rates {
+    /// A message gets lost on its way.
+    pub lost: f64,
+    /// A message takes about a lease instead of about a millisecond.
+    pub late: f64,
+    /// A message arrives once more, later.
+    pub doubled: f64,
+    /// The handler panics, or its permit is dropped.
+    pub dropped: f64,
+    /// A node crashes, per lease.
+    pub crash: f64,
+    /// A node stands still for a while, per lease.
+    pub pause: f64,
+    /// The store refuses service for a while, per lease.
+    pub outage: f64,
+    /// The store's clock jumps, per lease.
+    pub jump: f64,
+}
+
+impl Plan {
+    /// Throws the dice for one run.
+    pub fn throw(dice: &Dice) -> Self {
+        let lease = dice.millis(40..400);
+        let on_lapse =
+            *dice.pick(&[OnLapse::Unknown, OnLapse::Unknown, OnLapse::Resolve, OnLapse::Takeover]);
+        // Some runs last longer than the retention, so that keys expire in them.
+        let retention =
+            if dice.chance(0.3) { lease * 3 + dice.millis(0..400) } else { lease * 1_000 };
+        let expiry = if dice.chance(0.5) { Expiry::Forget } else { Expiry::Tombstone(lease * 2) };
+        let wait = if dice.chance(0.4) { dice.millis(1..800) } else { Duration::ZERO };
+        let policy = Policy::builder()
+            .lease(lease)
+            .retention(retention)
+            .expiry(expiry)
+            .on_lapse(on_lapse)
+            .wait(wait)
+            .poll_every(dice.millis(5..50))
+            .retry_after(lease / 4)
+            .call_timeout(lease / 4)
+            .claim_patience(lease * 2)
+            .settle_wait(lease)
+            .settle_patience(lease * 20)
+            .build();
+        #[expect(clippy::expect_used, reason = "a plan that is no policy is a bug here")]
+        let policy = policy.expect("every plan is a valid policy");
+        // In calm runs races decide; in wild ones, recovery does.
+        let wildness = *dice.pick(&[0.0, 0.3, 1.0, 1.0, 2.0]);
+        let rate = |most: f64| wildness * most * (dice.number(0..100) as f64) / 100.0;
+        Self {
+            nodes: 1 + dice.index(3),
+            clients: 2 + dice.index(8),
+            intents: 1 + dice.index(3),
+            keys: 1 + dice.index(3),
+            policy,
+            trouble: lease * 12,
+            rates: Rates {
+                lost: rate(0.15),
+                late: rate(0.15),
+                doubled: rate(0.15),
+                dropped: rate(0.2),
+                crash: rate(0.15),
+                pause: rate(0.15),
+                outage: rate(0.1),
+                jump: rate(0.1),
+            },
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The simulator has teeth, repeats itself, and finds nothing wrong with the real thing.
+//! `cargo xtask sim` runs many more seeds than this.
+
+use onceward_testkit::history::Invariant;
+use onceward_testkit::sim::{self, Mutant};
+
+#[test]
+fn every_invariant_holds_for_the_first_seeds() {
+    for seed in 0..2_000 {
+        let report = sim::run(seed, None);
+        let violations: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
+        assert!(violations.is_empty(), "cargo xtask sim --seed {seed}: {violations:#?}");
+    }
+}
+
+#[test]
+fn a_seed_repeats_itself() {
+    for seed in (0..2_000).step_by(100) {
+        let (first, second) = (sim::run(seed, None), sim::run(seed, None));
+        assert_eq!(first.digest(), second.digest(), "seed {seed} has two histories");
+        assert_ne!(first.digest(), sim::run(seed + 1, None).digest());
+    }
+}
+
+/// A simulator that does not find planted bugs finds nothing.
+#[test]
+fn every_planted_mutant_is_caught_within_a_thousand_seeds() {
+    for mutant in Mutant::ALL {
+        let caught = (0..1_000).map(|seed| sim::run(seed, Some(mutant))).find(|report| {
+            let wanted = expected(mutant);
+            report.violations.iter().any(|violation| wanted.contains(&violation.invariant))
+        });
+        let report = caught.unwrap_or_else(|| panic!("{} was not caught", mutant.name()));
+        println!("{:28} seed {:3}: {}", mutant.name(), report.seed, report.violations[0]);
+    }
+}
+
+/// By which invariant a mutant must be caught: the harm it does, not just any oddity.
+fn expected(mutant: Mutant) -> &'static [Invariant] {
+    use onceward_testkit::open_store::StoreMutant;
+    match mutant {
+        Mutant::Store(StoreMutant::OwnerCheckDropped) => &[Invariant::I5HolderOnly],
+        Mutant::Store(StoreMutant::StaleRenewalAccepted) => &[Invariant::I5HolderOnly],
+        Mutant::Store(StoreMutant::FingerprintIgnored) => &[Invariant::I3NoForeignReplay],
+        Mutant::Store(StoreMutant::MarkerDeletedByTtl | StoreMutant::TakeoverForgotten)
+        | Mutant::RunsOnTimedOutClaim
+        | Mutant::LookThenLock
+        | Mutant::ReleaseOnDrop
+        | Mutant::BlindTakeover => &[Invariant::I1OneEffect],
+    }
+}
