@@ -1,1 +1,80 @@
-fn main() {}
+//! `cargo xtask`: the project's own commands.
+
+mod steps;
+mod tools;
+
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Xtask {
+    /// Everything that must hold before a change lands: the one test command
+    ///
+    /// Examples:
+    ///   cargo xtask test                 all steps
+    ///   cargo xtask test --only clippy   one step alone
+    ///   cargo xtask test --list          what the steps run
+    #[command(verbatim_doc_comment)]
+    Test {
+        /// Run this step alone
+        #[arg(long, value_name = "STEP")]
+        only: Option<String>,
+        /// Show the steps and their commands
+        #[arg(long)]
+        list: bool,
+    },
+    /// The simulator, optimised: many seeds with a progress bar, or one with its story
+    ///
+    /// Examples:
+    ///   cargo xtask sim --seeds 1000000
+    ///   cargo xtask sim --seed 4711
+    #[command(verbatim_doc_comment, disable_help_flag = true)]
+    Sim {
+        /// Arguments of the simulator; `--help` shows them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// The benchmarks, each beside its limit
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// The memory store beside a bare map and dashmap
+    Memory,
+}
+
+fn main() -> ExitCode {
+    match Xtask::parse() {
+        Xtask::Test { list: true, .. } => steps::list(),
+        Xtask::Test { only, .. } => steps::run(only.as_deref()),
+        Xtask::Sim { arguments } => {
+            let mut cargo =
+                cargo("run --release --quiet -p onceward-testkit --bin onceward-sim --");
+            status(cargo.args(arguments))
+        }
+        Xtask::Bench(Bench::Memory) => status(&mut cargo("bench -p onceward-core --bench memory")),
+    }
+}
+
+/// A cargo command from its words.
+fn cargo(words: &str) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(words.split_whitespace());
+    command
+}
+
+fn status(command: &mut Command) -> ExitCode {
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            println!("{command:?} cannot be started: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

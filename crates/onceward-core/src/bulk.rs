@@ -107,8 +107,8 @@ pub enum BulkError {
     #[error(transparent)]
     Invalid(#[from] InvalidBulk),
     /// The key is taken, or was used for other items.
-    #[error("rejected: {0:?}")]
-    Rejected(Rejection),
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
     /// It could not be decided; no item was begun.
     #[error(transparent)]
     Begin(#[from] BeginError),
@@ -367,7 +367,7 @@ impl<F> Walk<F> {
                 return Err(BulkError::Unreadable { operation, source });
             }
             Err(RunError::Rejected(rejection)) => {
-                return Err(interrupted(id, format_args!("rejected: {rejection:?}")));
+                return Err(interrupted(id, rejection));
             }
             Err(RunError::Begin(error)) => return Err(interrupted(id, error)),
         };

@@ -107,8 +107,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn of(value: Value) -> Fingerprint {
-        Fingerprint::of_value(&value).unwrap()
+    fn of(value: impl Into<Value>) -> Fingerprint {
+        Fingerprint::of_value(&value.into()).unwrap()
     }
 
     #[test]

@@ -11,6 +11,9 @@
 //! This crate knows neither HTTP nor a database, and takes time and randomness from
 //! outside, so the code that runs in production is the code that the simulator runs.
 
+// A panic in here would make an outcome unknown that is known.
+#![warn(clippy::unwrap_used, clippy::expect_used)]
+
 mod bulk;
 mod clock;
 mod engine;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 use crate::ids::{Fence, Holder};
-use crate::record::{Record, Retention, State, StateName};
+use crate::record::{Record, Retained, Retention, State, StateName};
 use crate::store::{
     Claim, ClaimRequest, Fenced, Lapsed, Lease, ResolveRequest, SettleRequest, Settlement, Verdict,
 };
@@ -198,6 +198,8 @@ fn decide(
         return Step::same(Fenced::Stale);
     }
     let retained = retention.from(now);
+    // Of what did not happen there is nothing to look up later, so no tombstone stays.
+    let released = Retained { tombstone_until: retained.until, ..retained };
     match (&record.state, settlement) {
         (State::Unknown, Settlement::Unknown) | (State::Released { .. }, Settlement::Release) => {
             Step::same(Fenced::Applied(()))
@@ -213,7 +215,7 @@ fn decide(
                 Settlement::Complete(outcome) => State::Completed { outcome, retained },
                 Settlement::Fail(outcome) => State::Failed { outcome, retained },
                 Settlement::Unknown => State::Unknown,
-                Settlement::Release => State::Released { retained },
+                Settlement::Release => State::Released { retained: released },
             };
             Step::put(Fenced::Applied(()), with_state(record, state, now))
         }

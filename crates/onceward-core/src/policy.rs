@@ -19,7 +19,7 @@ use crate::store::Lapsed;
 /// assert_eq!(policy.renew_every(), Duration::from_secs(20));
 /// # Ok::<(), onceward_core::InvalidPolicy>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Policy(PolicyBuilder);
 
 /// What happens to an intent whose owner's lease has lapsed.
@@ -338,12 +338,6 @@ impl Policy {
             OnLapse::Takeover => Lapsed::Takeover,
             OnLapse::Unknown | OnLapse::Resolve => Lapsed::Unknown,
         }
-    }
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self(PolicyBuilder::default())
     }
 }
 

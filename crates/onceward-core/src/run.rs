@@ -92,8 +92,8 @@ pub enum RunError<E> {
         operation: OperationId,
     },
     /// The key is taken, or was used differently.
-    #[error("rejected: {0:?}")]
-    Rejected(Rejection),
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
     /// It could not be decided; nothing was executed.
     #[error(transparent)]
     Begin(#[from] BeginError),

@@ -43,7 +43,7 @@ pub trait Store: Send + Sync + 'static {
     /// Returns when the record may have changed. A hint: it may come late, or for nothing,
     /// and stores without notifications never return (the engine polls beside it).
     async fn changed(&self, _id: &RecordId) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

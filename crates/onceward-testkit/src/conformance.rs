@@ -102,6 +102,7 @@ macro_rules! store_conformance {
             settling_what_is_not_there_is_missing
             a_released_key_is_granted_under_a_higher_fence_and_the_same_name
             a_released_key_may_be_used_for_another_request
+            a_released_key_leaves_no_tombstone
             a_late_duplicate_of_a_released_claim_is_not_granted
             a_lapsed_lease_is_unknown_to_everybody
             a_lapsed_lease_is_taken_over_where_asked_for
@@ -156,7 +157,6 @@ impl std::fmt::Debug for Rig<'_> {
     }
 }
 
-#[expect(clippy::unwrap_used, reason = "a failing store fails the case")]
 impl<'a> Rig<'a> {
     /// A fresh store of a harness.
     pub async fn new(harness: &'a dyn Harness) -> Self {
@@ -421,6 +421,14 @@ mod cases {
         assert!(second.lease.fence > first.lease.fence);
         assert_ne!(second.operation, first.operation, "another intent has another name");
         assert_eq!(second.attempt, 1);
+    }
+
+    pub async fn a_released_key_leaves_no_tombstone(rig: &Rig<'_>) {
+        let granted = rig.running("k").await;
+        let retention = Retention { keep: rig.lease, tombstone: rig.lease * 100 };
+        assert_eq!(rig.settle_for(&granted, Settlement::Release, retention).await, APPLIED);
+        rig.harness.pass(rig.lease * 2).await;
+        assert_eq!(rig.running("k").await.attempt, 1, "new, not expired");
     }
 
     pub async fn a_late_duplicate_of_a_released_claim_is_not_granted(rig: &Rig<'_>) {

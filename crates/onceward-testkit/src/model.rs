@@ -111,7 +111,6 @@ struct Pair<'a> {
     names: HashMap<OperationId, usize>,
 }
 
-#[expect(clippy::unwrap_used, reason = "a failing store fails the comparison")]
 impl<'a> Pair<'a> {
     async fn open(harness: &'a dyn Harness) -> Self {
         let clock = ManualClock::new();
@@ -292,12 +291,10 @@ fn outcome(text: u8) -> Outcome {
     Outcome::whole(Tag::from_static("model/v1"), vec![text])
 }
 
-#[expect(clippy::unwrap_used, reason = "constants")]
 fn scope() -> Scope {
     Scope::new("tenant", "caller", "operation").unwrap()
 }
 
-#[expect(clippy::unwrap_used, reason = "constants")]
 fn id(key: u8) -> RecordId {
     Identity::unkeyed().record_id(&scope(), &Key::new(format!("key-{key}")).unwrap())
 }

@@ -49,3 +49,32 @@ fn expected(mutant: Mutant) -> &'static [Invariant] {
         | Mutant::BlindTakeover => &[Invariant::I1OneEffect],
     }
 }
+
+/// The comparison with the truth table has teeth too.
+#[test]
+fn the_model_comparison_finds_what_is_wrong_with_a_store() {
+    use onceward_testkit::conformance::ManualHarness;
+    use onceward_testkit::model;
+    use onceward_testkit::open_store::{OpenStore, StoreMutant};
+    use proptest::test_runner::{Config, TestRunner};
+    use std::sync::Arc;
+
+    for mutant in [
+        StoreMutant::OwnerCheckDropped,
+        StoreMutant::MarkerDeletedByTtl,
+        StoreMutant::StaleRenewalAccepted,
+        StoreMutant::FingerprintIgnored,
+        StoreMutant::TakeoverForgotten,
+    ] {
+        let config = Config { cases: 2_000, failure_persistence: None, ..Config::default() };
+        let mut runner = TestRunner::new(config);
+        let harness = ManualHarness::new(move |clock| Arc::new(OpenStore::mutated(clock, mutant)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let found = runner.run(&model::sequences(60), |steps| {
+            let compared = runtime.block_on(model::compare(&harness, &steps));
+            proptest::prop_assert!(compared.is_ok(), "{}", compared.unwrap_err());
+            Ok(())
+        });
+        assert!(found.is_err(), "{mutant:?} went unnoticed");
+    }
+}

@@ -156,6 +156,6 @@ impl Keeper {
 async fn cut_off(cut: &mut watch::Receiver<bool>) {
     if cut.wait_for(|cut| *cut).await.is_err() {
         // The engine is gone, and nobody will cut anything off.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

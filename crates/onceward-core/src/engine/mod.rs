@@ -80,11 +80,13 @@ pub enum Ended {
 }
 
 /// Why an intent is neither executed nor replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
     /// The key was used for another request. Never retry with it.
+    #[error("the key was used for another request; a new request needs a new key")]
     Mismatch,
     /// The first attempt is still running. Retry with the same key, later.
+    #[error("operation {operation} is still running; retry with the same key in {retry_after:?}")]
     Running {
         /// The operation's name.
         operation: OperationId,
@@ -92,11 +94,13 @@ pub enum Rejection {
         retry_after: Duration,
     },
     /// Nobody can prove what happened. Look at the operation, do not retry blindly.
+    #[error("nobody can prove what happened to operation {operation}; look before you retry")]
     Unknown {
         /// The operation's name.
         operation: OperationId,
     },
     /// The key is past its retention. Look the resource up first.
+    #[error("the key has expired; look the resource up before you send it under a new key")]
     Expired,
 }
 

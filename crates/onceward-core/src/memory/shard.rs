@@ -104,10 +104,10 @@ impl Shard {
     /// Lets one record go if it is due.
     fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Resized> {
         // Of several records with equal short ids, the one that is due.
-        let due = |record: &Box<Record>| {
+        let due = |record: &Record| {
             record.id.short() == short && machine::sweep(record, now) != Next::Same
         };
-        let slot = self.records.find_entry(short, due).ok()?;
+        let slot = self.records.find_entry(short, |record| due(record)).ok()?;
         let next = machine::sweep(slot.get(), now);
         match next {
             Next::Remove => purged.removed += 1,

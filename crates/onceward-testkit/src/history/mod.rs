@@ -27,7 +27,7 @@ pub struct Attempt(pub u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A call reached the store.
-    Transition(Transition),
+    Transition(Box<Transition>),
     /// An effect reached the ledger and took place.
     Effect {
         /// For which record.

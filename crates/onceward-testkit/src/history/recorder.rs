@@ -40,7 +40,8 @@ impl RecordingStore {
         let answer = work.await?;
         let after = self.inner.get(id).await?;
         let (at, call) = (self.clock.now(), call(&answer));
-        self.history.push(Event::Transition(Transition { at, record: *id, call, before, after }));
+        let transition = Transition { at, record: *id, call, before, after };
+        self.history.push(Event::Transition(Box::new(transition)));
         Ok(answer)
     }
 }
@@ -101,7 +102,7 @@ impl StoreAdmin for RecordingStore {
             if after != before {
                 let call = StoreCall::Purge;
                 let transition = Transition { at, record, call, before, after };
-                self.history.push(Event::Transition(transition));
+                self.history.push(Event::Transition(Box::new(transition)));
             }
         }
         Ok(purged)

@@ -19,12 +19,8 @@ pub(super) async fn run(world: Arc<World>) {
         let intent = intent(&world);
         for attempt in 0..ATTEMPTS_MAX {
             match send(&world, &intent).await {
-                Some(Answer::First { .. } | Answer::Replay(_)) => {
-                    // Mostly content, sometimes asking once more.
-                    if world.dice.chance(0.7) {
-                        break;
-                    }
-                }
+                // Mostly content, sometimes asking once more.
+                Some(Answer::First { .. } | Answer::Replay(_)) if world.dice.chance(0.7) => break,
                 Some(Answer::Mismatch | Answer::Expired) => break,
                 Some(Answer::Unknown) if attempt > 4 => break,
                 _ => {}
@@ -38,7 +34,6 @@ pub(super) async fn run(world: Arc<World>) {
 fn intent(world: &World) -> Intent {
     let key = world.dice.index(world.plan.keys);
     let version = u8::from(world.dice.chance(0.1));
-    #[expect(clippy::expect_used, reason = "constants")]
     let (scope, name) = (
         Scope::new("tenant", "caller", "operation").expect("a valid scope"),
         Key::new(format!("key-{key}")).expect("a valid key"),

@@ -105,7 +105,6 @@ pub const SITUATIONS: [&str; 48] = [
 pub fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build();
-    #[expect(clippy::expect_used, reason = "without a runtime there is no simulation")]
     let runtime = runtime.expect("a current-thread runtime");
     runtime.block_on(world::run(seed, mutant))
 }

@@ -70,7 +70,6 @@ impl Plan {
             .settle_wait(lease)
             .settle_patience(lease * 20)
             .build();
-        #[expect(clippy::expect_used, reason = "a plan that is no policy is a bug here")]
         let policy = policy.expect("every plan is a valid policy");
         // In calm runs races decide; in wild ones, recovery does.
         let wildness = *dice.pick(&[0.0, 0.3, 1.0, 1.0, 2.0]);

@@ -67,7 +67,6 @@ fn plan(dice: &Dice, mutant: Option<Mutant>) -> Plan {
     let mut plan = Plan::throw(dice);
     if mutant == Some(Mutant::BlindTakeover) {
         let policy = plan.policy.to_builder().on_lapse(OnLapse::Takeover).build();
-        #[expect(clippy::expect_used, reason = "only the reaction to a lapse has changed")]
         let policy = policy.expect("a valid policy");
         plan.policy = policy;
     }

@@ -1,0 +1,269 @@
+//! Running typed work once: what callers see, and what is stored.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use common::*;
+use onceward_core::{
+    Begin, BoxError, Disposition, Done, Engine, Failure, Grant, OnLapse, Outcome, Rebuilder,
+    Record, Recovery, Rejection, Resolver, RunError, Settled, StateName, Tag, Verdict,
+};
+use onceward_testkit::faulty::{Call, Fault};
+use tokio::time::{sleep, timeout};
+
+type Result<T> = std::result::Result<Done<T>, RunError<String>>;
+
+/// Work that counts how often it ran.
+#[derive(Clone, Default)]
+struct Counter(Arc<AtomicUsize>);
+
+impl Counter {
+    fn ran(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    async fn run<T>(
+        &self,
+        engine: &Engine,
+        key: &str,
+        result: std::result::Result<T, Failure<String>>,
+    ) -> Result<T>
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned + Send + 'static,
+    {
+        let counter = Arc::clone(&self.0);
+        let work = async move |_: Grant| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            result
+        };
+        engine.run(&intent(key), work).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_gets_the_first_value_and_runs_nothing() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    let first = work.run(&engine, "k", Ok(17)).await.unwrap();
+    let retry = work.run(&engine, "k", Ok(99)).await.unwrap();
+    assert_eq!((first.value, first.replayed, first.settled), (17, false, Settled::Durable));
+    assert_eq!((retry.value, retry.replayed), (17, true));
+    assert_eq!((retry.operation, work.ran()), (first.operation, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kept_failure_is_the_outcome() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    for replay in [false, true] {
+        let failed = work.run::<()>(&engine, "k", Err(Failure::Keep("no funds".into()))).await;
+        match failed.unwrap_err() {
+            RunError::Failed { error, replayed, .. } => {
+                assert_eq!((error.as_str(), replayed), ("no funds", replay));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(work.ran(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_failure_runs_again() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    let failed = work.run(&engine, "k", Err::<u8, _>(Failure::Release("busy".into()))).await;
+    assert!(matches!(failed, Err(RunError::Released { error }) if error == "busy"));
+    assert_eq!(work.run(&engine, "k", Ok(1)).await.unwrap().value, 1);
+    assert_eq!(work.ran(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_failure_is_never_run_again_blindly() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    let failed = work.run(&engine, "k", Err::<u8, _>(Failure::Unknown("timeout".into()))).await;
+    assert!(matches!(failed, Err(RunError::Unknown { error: Some(it), .. }) if it == "timeout"));
+    let retry = work.run(&engine, "k", Ok(1)).await;
+    assert!(matches!(retry, Err(RunError::Unknown { error: None, .. })));
+    assert_eq!(work.ran(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_decides_about_plain_errors() {
+    let bench = Bench::new();
+    for (key, disposition, standing) in [
+        ("kept", Disposition::Keep, StateName::Failed),
+        ("released", Disposition::Release, StateName::Released),
+        ("unknown", Disposition::Unknown, StateName::Unknown),
+    ] {
+        let engine = bench.engine_with(policy().failures(disposition));
+        let question_mark = async |_: Grant| -> std::result::Result<(), Failure<String>> {
+            Err("plain".to_owned())?;
+            Ok(())
+        };
+        assert!(engine.run(&intent(key), question_mark).await.is_err());
+        assert_eq!(bench.standing(key).await, Some(standing), "{key}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_leaves_the_outcome_unknown() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let work = async |_: Grant| -> std::result::Result<(), Failure<String>> { panic!("boom") };
+    let failed = engine.run(&intent("k"), work).await;
+    assert!(matches!(failed, Err(RunError::Unknown { error: None, .. })));
+    settle_down().await;
+    assert_eq!(bench.standing("k").await, Some(StateName::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_does_not_cancel_the_work() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let slow = async |_: Grant| -> std::result::Result<u8, Failure<String>> {
+        sleep(Duration::from_secs(5)).await;
+        Ok(7)
+    };
+    let hung_up = timeout(Duration::from_secs(1), engine.run(&intent("k"), slow)).await;
+    assert!(hung_up.is_err());
+    sleep(Duration::from_secs(10)).await;
+    let retry = Counter::default();
+    let replay = retry.run(&engine, "k", Ok(99)).await.unwrap();
+    assert_eq!((replay.value, replay.replayed, retry.ran()), (7, true, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_that_is_not_stored_yet_is_returned_and_said_to_be_pending() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    bench.store.on_every(Call::Settle, Fault::Fail);
+    let done = work.run(&engine, "k", Ok(1)).await.unwrap();
+    assert_eq!((done.value, done.settled), (1, Settled::Pending));
+    // Where the next owner may take over, it is no outcome until it is stored.
+    let engine = bench.engine_with(policy().on_lapse(OnLapse::Takeover));
+    let pending = work.run(&engine, "other", Ok(1)).await;
+    assert!(matches!(pending, Err(RunError::Unknown { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_of_another_type_is_told_and_not_run_again() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    work.run(&engine, "k", Ok("text".to_owned())).await.unwrap();
+    let retry = work.run(&engine, "k", Ok(1u8)).await;
+    assert!(matches!(retry, Err(RunError::Unreadable { .. })), "{retry:?}");
+    assert_eq!(work.ran(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_request_under_the_key_is_rejected() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    work.run(&engine, "k", Ok(1)).await.unwrap();
+    let other = async |_: Grant| -> std::result::Result<u8, Failure<String>> { Ok(2) };
+    let refused = engine.run(&other_request("k"), other).await;
+    assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch))));
+}
+
+// Finding out -------------------------------------------------------------------------------
+
+/// An authority whose word is fixed.
+struct Authority(fn() -> std::result::Result<Verdict, BoxError>);
+
+#[async_trait]
+impl Resolver for Authority {
+    async fn resolve(&self, _: &Record) -> std::result::Result<Verdict, BoxError> {
+        (self.0)()
+    }
+}
+
+fn resolving(bench: &Bench, word: fn() -> std::result::Result<Verdict, BoxError>) -> Engine {
+    let recovery = Recovery::new(bench.store.clone(), Arc::new(Authority(word)));
+    Engine::builder(bench.store.clone())
+        .policy(policy().on_lapse(OnLapse::Resolve).build().unwrap())
+        .recovery(recovery)
+        .build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_is_looked_up_and_replayed() {
+    let bench = Bench::new();
+    let engine = resolving(&bench, || Ok(Verdict::Happened(outcome("found"))));
+    drop(permit(&engine, "k").await);
+    settle_down().await;
+    assert_eq!(replayed(&engine, "k").await, outcome("found"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_did_not_happen_is_run_at_last() {
+    let bench = Bench::new();
+    let engine = resolving(&bench, || Ok(Verdict::DidNotHappen));
+    drop(permit(&engine, "k").await);
+    settle_down().await;
+    assert_eq!(permit(&engine, "k").await.attempt(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_fails_changes_nothing() {
+    let bench = Bench::new();
+    let engine = resolving(&bench, || Err("provider is down".into()));
+    drop(permit(&engine, "k").await);
+    settle_down().await;
+    assert!(matches!(rejected(&engine, "k").await, Rejection::Unknown { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovery_walks_all_unknown_records_and_counts_what_it_found() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    for index in 0..250 {
+        drop(permit(&engine, &format!("k{index}")).await);
+    }
+    let running = permit(&engine, "running").await;
+    settle_down().await;
+    let recovery = Recovery::new(
+        bench.store.clone(),
+        Arc::new(Authority(|| Ok(Verdict::Happened(outcome("found"))))),
+    );
+    let recovered = recovery.run_once(engine.policy().retention()).await.unwrap();
+    assert_eq!(recovered.happened, 250);
+    assert_eq!(running.check(), Ok(()), "what runs is left alone");
+}
+
+/// Makes replies from references.
+struct Books;
+
+#[async_trait]
+impl Rebuilder for Books {
+    async fn rebuild(&self, reference: &Outcome) -> std::result::Result<Outcome, BoxError> {
+        let id = std::str::from_utf8(&reference.bytes)?;
+        Ok(outcome(&format!("the current state of {id}")))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reference_is_rebuilt_at_each_replay() {
+    let bench = Bench::new();
+    let engine = Engine::builder(bench.store.clone()).rebuilder(Arc::new(Books)).build();
+    let reference = Outcome::reference(Tag::from_static("ref/v1"), "pay_7");
+    let _durable = permit(&engine, "k").await.complete(reference).await;
+    assert_eq!(replayed(&engine, "k").await, outcome("the current state of pay_7"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_expired_are_told_apart_from_new_ones() {
+    use onceward_core::Expiry;
+    let bench = Bench::new();
+    let day = Duration::from_secs(24 * 3600);
+    let engine = bench.engine_with(policy().expiry(Expiry::Tombstone(day)));
+    let _durable = permit(&engine, "k").await.complete(outcome("done")).await;
+    sleep(day + LEASE).await;
+    assert_eq!(rejected(&engine, "k").await, Rejection::Expired);
+    sleep(day).await;
+    assert!(matches!(engine.begin(&intent("k")).await.unwrap(), Begin::Execute(_)));
+}

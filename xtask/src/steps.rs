@@ -1,0 +1,111 @@
+//! The steps of `cargo xtask test`.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::tools::{self, DENY};
+
+/// How many seeds of the simulator are part of every test run.
+const SEEDS: &str = "20000";
+
+/// One step: a name to repeat it by, and the commands it runs.
+struct Step {
+    name: &'static str,
+    commands: Vec<Line>,
+}
+
+/// A cargo command with what it needs in its environment.
+struct Line {
+    words: String,
+    environment: Option<(&'static str, &'static str)>,
+}
+
+fn line(words: impl Into<String>) -> Line {
+    Line { words: words.into(), environment: None }
+}
+
+/// All steps, quick ones first.
+fn all() -> Vec<Step> {
+    let step = |name, words: &str| Step { name, commands: vec![line(words)] };
+    let mut doc = line("doc --workspace --no-deps --all-features");
+    doc.environment = Some(("RUSTDOCFLAGS", "-D warnings"));
+    let sim = format!("run --quiet -p onceward-testkit --bin onceward-sim -- --seeds {SEEDS}");
+    vec![
+        step("fmt", "fmt --all --check"),
+        step("clippy", "clippy --workspace --all-targets --all-features -- -D warnings"),
+        Step { name: "doc", commands: vec![doc] },
+        Step { name: "features", commands: features() },
+        step("tests", "test --workspace --all-features"),
+        step("sim", &sim),
+        step("deny", "deny check bans licenses sources"),
+    ]
+}
+
+/// Every library by itself: without features, and with each one alone.
+fn features() -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (package, features) in tools::libraries() {
+        lines.push(line(format!("check -p {package} --no-default-features")));
+        for feature in features {
+            let words = format!("check -p {package} --no-default-features --features {feature}");
+            lines.push(line(words));
+        }
+    }
+    lines
+}
+
+impl Line {
+    fn shown(&self) -> String {
+        let environment = self.environment.map(|(name, value)| format!("{name}='{value}' "));
+        format!("{}cargo {}", environment.unwrap_or_default(), self.words)
+    }
+
+    fn succeeds(&self) -> bool {
+        let mut command = crate::cargo(&self.words);
+        command.envs(self.environment);
+        tools::add_to_path(&mut command);
+        command.status().is_ok_and(|status| status.success())
+    }
+}
+
+/// Shows the steps and their commands.
+pub(crate) fn list() -> ExitCode {
+    for Step { name, commands } in all() {
+        println!("{name}");
+        commands.iter().for_each(|line| println!("    {}", line.shown()));
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs all steps, or one.
+pub(crate) fn run(only: Option<&str>) -> ExitCode {
+    let mut steps = all();
+    if let Some(only) = only {
+        let names: Vec<_> = steps.iter().map(|step| step.name).collect();
+        if !names.contains(&only) {
+            println!("there is no step {only:?}; the steps are: {}", names.join(", "));
+            return ExitCode::FAILURE;
+        }
+        steps.retain(|step| step.name == only);
+    }
+    let (count, started, mut skipped) = (steps.len(), Instant::now(), Vec::new());
+    for (index, Step { name, commands }) in steps.into_iter().enumerate() {
+        if name == "deny" && !tools::available(DENY) {
+            skipped.push(format!("{name}: {}", DENY.advice));
+            continue;
+        }
+        let began = Instant::now();
+        println!("[{}/{count}] {name}", index + 1);
+        for line in commands {
+            if !line.succeeds() {
+                println!("\nfailed: {}", line.shown());
+                println!("repeat the step alone: cargo xtask test --only {name}");
+                return ExitCode::FAILURE;
+            }
+        }
+        println!("[{}/{count}] {name}: ok, {:.0} s", index + 1, began.elapsed().as_secs_f64());
+    }
+    skipped.iter().for_each(|what| println!("skipped {what}"));
+    println!("all of it holds, in {:.0} s", started.elapsed().as_secs_f64());
+    ExitCode::SUCCESS
+}

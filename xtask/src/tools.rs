@@ -1,0 +1,75 @@
+//! What the steps need beside the toolchain, and what the workspace consists of.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A tool that a step needs and a newcomer may not have.
+#[derive(Clone, Copy)]
+pub(crate) struct Tool {
+    command: &'static str,
+    package: &'static str,
+    pub(crate) advice: &'static str,
+}
+
+/// Checks licences, sources and bans of dependencies.
+pub(crate) const DENY: Tool = Tool {
+    command: "deny",
+    package: "cargo-deny",
+    advice: "cargo-deny is not installed (cargo install --locked cargo-deny)",
+};
+
+/// Whether a tool is there; on CI it is installed into the cache first.
+pub(crate) fn available(tool: Tool) -> bool {
+    let there = || {
+        let mut version = crate::cargo(tool.command);
+        add_to_path(version.arg("--version"));
+        version.output().is_ok_and(|output| output.status.success())
+    };
+    if !there() && env::var_os("CI").is_some() {
+        println!("installing {} (once, into the build cache)", tool.package);
+        let mut install = crate::cargo("install --locked --quiet");
+        install.arg(tool.package).arg("--root").arg(directory());
+        let _looked_for_again_below = install.status();
+    }
+    there()
+}
+
+/// Lets a command find the tools that were installed into the cache.
+pub(crate) fn add_to_path(command: &mut Command) {
+    let mut paths = vec![directory().join("bin")];
+    paths.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    if let Ok(joined) = env::join_paths(paths) {
+        command.env("PATH", joined);
+    }
+}
+
+fn directory() -> PathBuf {
+    let target = metadata()["target_directory"].as_str().unwrap_or("target").to_owned();
+    PathBuf::from(target).join("tools")
+}
+
+/// The workspace's libraries, each with its features.
+pub(crate) fn libraries() -> Vec<(String, Vec<String>)> {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+    let is_library = |package: &&Value| {
+        let targets = package["targets"].as_array();
+        targets.into_iter().flatten().any(|target| target["kind"][0] == "lib")
+    };
+    let named = |package: &Value| {
+        let name = package["name"].as_str().unwrap_or_default().to_owned();
+        let features = package["features"].as_object().into_iter().flatten();
+        let features = features.map(|(name, _)| name.clone()).filter(|name| name != "default");
+        (name, features.collect())
+    };
+    packages.iter().filter(is_library).map(named).collect()
+}
+
+fn metadata() -> Value {
+    let output = crate::cargo("metadata --no-deps --format-version 1").output();
+    let json = output.map(|output| output.stdout).unwrap_or_default();
+    serde_json::from_slice(&json).unwrap_or_default()
+}
