@@ -15,7 +15,7 @@ use crate::intent::Intent;
 use crate::key::Key;
 use crate::outcome::{Outcome, Unreadable};
 use crate::policy::OnLapse;
-use crate::run::{Failure, RunError};
+use crate::run::{Failure, RunError, Stored};
 use crate::scope::Scope;
 
 /// Most items in one bulk: its result is stored in one piece.
@@ -294,8 +294,8 @@ impl<F> Walk<F> {
     where
         F: Fn(I, Grant) -> R,
         R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
-        T: Serialize + DeserializeOwned + Send + 'static,
-        E: Serialize + DeserializeOwned + Send + 'static,
+        T: Stored,
+        E: Stored,
     {
         let (operation, grant) = (permit.operation(), permit.grant().clone());
         let items: Results<T, E> = stream::iter(planned)
@@ -330,8 +330,8 @@ impl<F> Walk<F> {
     where
         F: Fn(I, Grant) -> R,
         R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
-        T: Serialize + DeserializeOwned + Send + 'static,
-        E: Serialize + DeserializeOwned + Send + 'static,
+        T: Stored,
+        E: Stored,
     {
         stream::iter(planned.into_iter().zip(before))
             .map(|(item, (id, result))| async {
@@ -353,8 +353,8 @@ impl<F> Walk<F> {
     where
         F: Fn(I, Grant) -> R,
         R: Future<Output = Result<T, Failure<E>>> + Send + 'static,
-        T: Serialize + DeserializeOwned + Send + 'static,
-        E: Serialize + DeserializeOwned + Send + 'static,
+        T: Stored,
+        E: Stored,
     {
         let Planned { id, input, intent } = item;
         let result = match self.engine.run(&intent, |grant| (self.work)(input, grant)).await {

@@ -55,7 +55,7 @@ pub use run::{Done, Failure, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
 pub use store::{
     Claim, ClaimRequest, Effect, Fenced, FullStore, Lapsed, Lease, Page, Purged, Query,
-    ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
+    RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind, Verdict,
 };
 pub use sweeper::{Sweeper, SweeperSettings, Swept};

@@ -8,10 +8,11 @@
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::ids::{Fence, Holder};
+use crate::ids::Fence;
 use crate::record::{Record, Retained, Retention, State, StateName};
 use crate::store::{
-    Claim, ClaimRequest, Fenced, Lapsed, Lease, ResolveRequest, SettleRequest, Settlement, Verdict,
+    Claim, ClaimRequest, Fenced, Lapsed, Lease, RenewRequest, ResolveRequest, SettleRequest,
+    Settlement, Verdict,
 };
 
 /// One step of the machine: the answer, and what to write.
@@ -120,19 +121,18 @@ fn grant(old: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<C
 /// The holder of a lease asks for more time.
 pub fn renew(
     record: Option<&Record>,
-    holder: &Holder,
-    lease: Duration,
+    request: &RenewRequest,
     now: Timestamp,
 ) -> Step<Fenced<Lease>> {
     let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
     let State::Running { lease_until } = record.state else { return Step::same(Fenced::Stale) };
-    if !record.held_by(holder) {
+    if !record.held_by(&request.holder) {
         return Step::same(Fenced::Stale);
     }
     if now >= lease_until {
         return Step::put(Fenced::Stale, with_state(record, State::Unknown, now));
     }
-    let until = lease_until.max(now + lease);
+    let until = lease_until.max(now + request.lease);
     Step::put(
         Fenced::Applied(Lease { fence: record.fence, until }),
         with_state(record, State::Running { lease_until: until }, now),

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use prometheus_client::metrics::counter::Counter;
@@ -12,12 +11,11 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::ids::Holder;
 use crate::intent::RecordId;
 use crate::record::Record;
 use crate::store::{
-    Claim, ClaimRequest, Fenced, Lease, Page, Purged, Query, ResolveRequest, SettleRequest, Stats,
-    Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Fenced, Lease, Page, Purged, Query, RenewRequest, ResolveRequest,
+    SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 
 /// Which call, and what it came to.
@@ -119,13 +117,8 @@ impl<S: Store> Store for MeteredStore<S> {
         self.metered("claim", claim_result, self.inner.claim(request)).await
     }
 
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError> {
-        self.metered("renew", fenced_result, self.inner.renew(id, holder, lease)).await
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        self.metered("renew", fenced_result, self.inner.renew(request)).await
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {

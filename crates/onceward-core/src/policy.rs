@@ -230,7 +230,7 @@ impl PolicyBuilder {
         }
         let (lease, renew_every, drift) = (it.lease, policy.renew_every(), policy.drift());
         within("renew_every", renew_every, Duration::from_millis(1), lease / 2)?;
-        within("drift", drift, Duration::ZERO, lease / 2)?;
+        within("drift", drift, Duration::ZERO, lease / 4)?;
         Ok(policy)
     }
 }

@@ -108,6 +108,11 @@ pub enum RunError<E> {
     },
 }
 
+/// What a result must be to be stored and replayed.
+pub(crate) trait Stored: Serialize + DeserializeOwned + Send + 'static {}
+
+impl<T: Serialize + DeserializeOwned + Send + 'static> Stored for T {}
+
 impl Engine {
     /// Runs work once for an intent, and gives every retry the first result.
     ///

@@ -27,14 +27,9 @@ pub trait Store: Send + Sync + 'static {
     /// lease lives.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError>;
 
-    /// Extends a live lease to `lease` from now. Refused once it has lapsed, even to its
+    /// Extends a live lease. Refused once it has lapsed, even to its
     /// own holder: somebody may have been told that the outcome is unknown.
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError>;
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError>;
 
     /// Says what the operation came to. Accepted from the current holder even after its
     /// lease has lapsed; refused once the fence has moved.
@@ -167,6 +162,17 @@ pub enum Fenced<T> {
     Stale,
     /// There is no such record. If the caller was granted it, the store has lost data.
     Missing,
+}
+
+/// A request for more time by the holder of a lease.
+#[derive(Debug, Clone, Copy)]
+pub struct RenewRequest {
+    /// The record.
+    pub id: RecordId,
+    /// Who asks.
+    pub holder: Holder,
+    /// For how long from now.
+    pub lease: Duration,
 }
 
 /// What an operation came to.

@@ -286,6 +286,19 @@ async fn a_handler_may_run_much_longer_than_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_arrived_late_is_renewed_in_time() {
+    let bench = Bench::new();
+    let engine = bench.engine_with(policy().call_timeout(LEASE));
+    bench.store.on_nth(1, Call::Claim, Fault::LoseReply);
+    bench.store.on_nth(2, Call::Claim, Fault::Delay(LEASE * 4 / 5));
+    let owner = permit(&engine, "k").await;
+    for _ in 0..10 {
+        sleep(LEASE / 2).await;
+        assert_eq!(owner.check(), Ok(()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_is_tried_again_before_the_lease_ends() {
     let bench = Bench::new();
     let owner = permit(&bench.engine(), "k").await;

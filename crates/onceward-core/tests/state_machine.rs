@@ -6,7 +6,8 @@ use std::time::Duration;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
     ClaimRequest, Fence, Fingerprint, Holder, Lapsed, OperationId, Outcome, OwnerToken, Record,
-    RecordId, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Tag, Timestamp, Verdict,
+    RecordId, RenewRequest, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Tag,
+    Timestamp, Verdict,
 };
 
 /// From which state, by which event, to which state.
@@ -84,7 +85,8 @@ fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> 
         record.map_or(Holder { owner: OwnerToken::from_bytes([0; 16]), fence: Fence(0) }, |it| {
             Holder { owner: it.owner, fence: it.fence }
         });
-    let mut nexts = vec![("renew", machine::renew(record, &holder, LEASE, now).next)];
+    let renewal = RenewRequest { id: ID, holder, lease: LEASE };
+    let mut nexts = vec![("renew", machine::renew(record, &renewal, now).next)];
     for lapsed in [Lapsed::Unknown, Lapsed::Takeover] {
         nexts.push(("claim", machine::claim(record, &request(lapsed, now), now).next));
     }

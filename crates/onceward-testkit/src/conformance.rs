@@ -10,8 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::{
     Claim, ClaimRequest, Clock, Fence, Fenced, Fingerprint, FullStore, Holder, Identity, Key,
-    Lapsed, Lease, OperationId, Outcome, OwnerToken, Query, Record, RecordId, ResolveRequest,
-    Retention, Scope, SettleRequest, Settlement, StateName, SystemAmbient, Tag, Verdict,
+    Lapsed, Lease, OperationId, Outcome, OwnerToken, Query, Record, RecordId, RenewRequest,
+    ResolveRequest, Retention, Scope, SettleRequest, Settlement, StateName, SystemAmbient, Tag,
+    Verdict,
 };
 
 use crate::clock::ManualClock;
@@ -230,7 +231,8 @@ impl<'a> Rig<'a> {
     }
 
     async fn renew(&self, granted: &Granted) -> Fenced<Lease> {
-        self.store.renew(&granted.id, &granted.holder, self.lease).await.unwrap()
+        let (id, holder, lease) = (granted.id, granted.holder, self.lease);
+        self.store.renew(&RenewRequest { id, holder, lease }).await.unwrap()
     }
 
     async fn lapse(&self) {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Holder, Lease, Page, Purged, Query, Record,
-    RecordId, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Lease, Page, Purged, Query, Record, RecordId,
+    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    StoreErrorKind,
 };
 use parking_lot::Mutex;
 
@@ -133,13 +134,8 @@ impl Store for FaultyStore {
         self.call(Call::Claim, async |store| store.claim(request).await).await
     }
 
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError> {
-        self.call(Call::Renew, async |store| store.renew(id, holder, lease).await).await
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        self.call(Call::Renew, async |store| store.renew(request).await).await
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
-    OperationId, Outcome, OwnerToken, Record, RecordId, ResolveRequest, Retention, Scope,
-    SettleRequest, Settlement, State, StateName, Store as _, StoreAdmin as _, Tag, Verdict,
+    OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, ResolveRequest, Retention,
+    Scope, SettleRequest, Settlement, State, StateName, Store as _, StoreAdmin as _, Tag, Verdict,
 };
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
@@ -204,9 +204,13 @@ impl<'a> Pair<'a> {
 
     async fn renew(&self, grant: u8) -> (String, String) {
         let Some(it) = self.grant(grant) else { return Default::default() };
-        let holder = |fence| Holder { owner: it.owner, fence };
-        let store = self.store.renew(&it.id, &holder(it.store), self.lease).await.unwrap();
-        let model = self.model.renew(&it.id, &holder(it.model), self.lease).await.unwrap();
+        let request = |fence| RenewRequest {
+            id: it.id,
+            holder: Holder { owner: it.owner, fence },
+            lease: self.lease,
+        };
+        let store = self.store.renew(&request(it.store)).await.unwrap();
+        let model = self.model.renew(&request(it.model)).await.unwrap();
         (fenced(&store), fenced(&model))
     }
 

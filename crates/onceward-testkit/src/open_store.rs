@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
     Claim, ClaimRequest, Clock, Fenced, Holder, Lease, Page, Purged, Query, Record, RecordId,
-    ResolveRequest, SettleRequest, State, StateName, Stats, Store, StoreAdmin, StoreError,
-    Timestamp,
+    RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store, StoreAdmin,
+    StoreError, Timestamp,
 };
 use parking_lot::Mutex;
 
@@ -98,22 +97,17 @@ impl Store for OpenStore {
         }))
     }
 
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError> {
-        Ok(self.step(id, |records, now| {
-            let Some(record) = records.get_mut(id) else {
-                return machine::renew(None, holder, lease, now);
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        Ok(self.step(&request.id, |records, now| {
+            let Some(record) = records.get_mut(&request.id) else {
+                return machine::renew(None, request, now);
             };
             if self.is(StoreMutant::StaleRenewalAccepted) && record.state.retained().is_none() {
-                record.state = State::Running { lease_until: now + lease };
-                let lease = Lease { fence: record.fence, until: now + lease };
+                record.state = State::Running { lease_until: now + request.lease };
+                let lease = Lease { fence: record.fence, until: now + request.lease };
                 return Step { answer: Fenced::Applied(lease), next: Next::Same };
             }
-            machine::renew(Some(record), holder, lease, now)
+            machine::renew(Some(record), request, now)
         }))
     }
 

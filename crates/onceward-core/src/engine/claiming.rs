@@ -108,6 +108,7 @@ impl Drop for PendingClaim {
 /// Releases a claim whose answer was never used. Ends at the latest when the lease does;
 /// from then on the record counts as unknown.
 async fn withdraw(engine: Engine, request: ClaimRequest) {
+    let _drained_only_after = engine.shared.drain.enter();
     let give_up = Instant::now() + engine.policy.lease();
     let mut backoff = Backoff::default();
     while Instant::now() < give_up {

@@ -9,7 +9,7 @@ use super::backoff::Backoff;
 use super::claiming::timed;
 use super::drain::Live;
 use super::permit::{Held, Life, Lost, Settled};
-use crate::store::{Fenced, Lapsed, Settlement};
+use crate::store::{Fenced, Lapsed, RenewRequest, Settlement};
 
 /// What a permit tells its keeper at the end. A permit that is dropped tells nothing, and
 /// the keeper marks the record unknown.
@@ -26,8 +26,10 @@ pub(super) fn spawn(held: Arc<Held>, life: watch::Sender<Life>) -> oneshot::Send
     let (permit, handover) = oneshot::channel();
     let live = held.engine.shared.drain.enter();
     let cut = held.engine.shared.drain.cut();
-    let now = Instant::now();
-    let renew_at = now + held.engine.policy.renew_every();
+    // Counted from when the claim was sent: its answer may have taken most of the lease.
+    let policy = &held.engine.policy;
+    let left_when_due = policy.lease() - policy.drift() - policy.renew_every();
+    let renew_at = life.borrow().deadline - left_when_due;
     let keeper = Keeper { held, life, renew_at, backoff: Backoff::default(), _live: live };
     tokio::spawn(keeper.run(handover, cut));
     permit
@@ -87,8 +89,9 @@ impl Keeper {
         let policy = &self.held.engine.policy;
         let store = &self.held.engine.shared.store;
         let sent = Instant::now();
-        let renewal = store.renew(&self.held.id, &self.held.holder, policy.lease());
-        match timed(&self.held.engine, renewal).await {
+        let Held { id, holder, .. } = *self.held;
+        let request = RenewRequest { id, holder, lease: policy.lease() };
+        match timed(&self.held.engine, store.renew(&request)).await {
             Ok(Fenced::Applied(_)) => {
                 let deadline = sent + policy.lease() - policy.drift();
                 self.renew_at = sent + policy.renew_every();

@@ -5,19 +5,17 @@ mod shard;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemAmbient, Timestamp};
-use crate::ids::Holder;
 use crate::intent::RecordId;
 use crate::machine::{self, Step};
 use crate::record::{Record, StateName};
 use crate::store::{
-    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, ResolveRequest, SettleRequest,
-    Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, RenewRequest, ResolveRequest,
+    SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use shard::{Resized, Shard};
 
@@ -146,13 +144,8 @@ impl Store for MemoryStore {
         Ok(self.step(&request.id, |record, now| machine::claim(record, request, now)))
     }
 
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError> {
-        Ok(self.step(id, |record, now| machine::renew(record, holder, lease, now)))
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        Ok(self.step(&request.id, |record, now| machine::renew(record, request, now)))
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, FullStore, Holder, Lease, Page, Purged, Query, Record,
-    RecordId, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Clock, Fenced, FullStore, Lease, Page, Purged, Query, Record, RecordId,
+    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 use parking_lot::Mutex;
 
@@ -56,14 +55,10 @@ impl Store for RecordingStore {
         self.record(&request.id, self.inner.claim(request), |_| StoreCall::Claim).await
     }
 
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError> {
-        let call = |fenced: &_| StoreCall::Renew { holder: *holder, applied: applied(fenced) };
-        self.record(id, self.inner.renew(id, holder, lease), call).await
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        let call =
+            |fenced: &_| StoreCall::Renew { holder: request.holder, applied: applied(fenced) };
+        self.record(&request.id, self.inner.renew(request), call).await
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {

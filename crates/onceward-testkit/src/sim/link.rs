@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Holder, Lease, RecordId, SettleRequest, Store, StoreError,
+    Claim, ClaimRequest, Effect, Fenced, Lease, RenewRequest, SettleRequest, Store, StoreError,
     StoreErrorKind,
 };
 use tokio::sync::oneshot;
@@ -24,7 +23,7 @@ pub(super) struct Link {
 #[derive(Debug, Clone)]
 enum Message {
     Claim(ClaimRequest),
-    Renew(RecordId, Holder, Duration),
+    Renew(RenewRequest),
     Settle(SettleRequest),
 }
 
@@ -85,9 +84,7 @@ async fn deliver(
 async fn apply(world: &World, message: Message) -> Result<Reply, StoreError> {
     match message {
         Message::Claim(request) => world.store.claim(&request).await.map(Reply::Claim),
-        Message::Renew(id, holder, lease) => {
-            world.store.renew(&id, &holder, lease).await.map(Reply::Renew)
-        }
+        Message::Renew(request) => world.store.renew(&request).await.map(Reply::Renew),
         Message::Settle(request) => world.store.settle(&request).await.map(Reply::Settle),
     }
 }
@@ -105,13 +102,8 @@ impl Store for Link {
         }
     }
 
-    async fn renew(
-        &self,
-        id: &RecordId,
-        holder: &Holder,
-        lease: Duration,
-    ) -> Result<Fenced<Lease>, StoreError> {
-        match self.send(Message::Renew(*id, *holder, lease)).await? {
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        match self.send(Message::Renew(*request)).await? {
             Reply::Renew(fenced) => Ok(fenced),
             other => unreachable!("{other:?} in reply to a renewal"),
         }

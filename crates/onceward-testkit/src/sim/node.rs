@@ -167,13 +167,7 @@ impl Node {
         if world.dice.chance(0.1) {
             return released(permit).await;
         }
-        let effect = Effect {
-            record: request.record,
-            operation: permit.operation(),
-            fingerprint: request.intent.fingerprint,
-            fence: permit.fence(),
-            attempt: request.attempt,
-        };
+        let effect = effect_of(&permit, request);
         match self.book(effect).await {
             Some(Booked::Yes(outcome)) => {
                 self.think().await;
@@ -205,13 +199,7 @@ impl Node {
 
     /// Fails for good, without an effect.
     async fn fail(&self, permit: Permit, request: &Request) -> Answer {
-        let effect = Effect {
-            record: request.record,
-            operation: permit.operation(),
-            fingerprint: request.intent.fingerprint,
-            fence: permit.fence(),
-            attempt: request.attempt,
-        };
+        let effect = effect_of(&permit, request);
         let outcome = read(&reply_bytes(&effect, Ended::Failed));
         let settled = permit.fail(stored(&outcome)).await;
         self.answer(settled, outcome)
@@ -259,6 +247,16 @@ pub(super) async fn book(world: &Arc<World>, health: &Health, effect: Effect) ->
     let answer = answer.await.ok();
     health.gate().await;
     answer
+}
+
+fn effect_of(permit: &Permit, request: &Request) -> Effect {
+    Effect {
+        record: request.record,
+        operation: permit.operation(),
+        fingerprint: request.intent.fingerprint,
+        fence: permit.fence(),
+        attempt: request.attempt,
+    }
 }
 
 async fn released(permit: Permit) -> Answer {

@@ -1,0 +1,56 @@
+//! What the documents say is so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The README's code is the example's, which is compiled, linted and run.
+#[test]
+fn the_readme_shows_the_example_as_it_is() {
+    let readme = include_str!("../../../README.md");
+    let example = include_str!("../examples/pay_once.rs");
+    let shown = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(shown, Some(example));
+    assert!(example.lines().count() < 40);
+}
+
+#[test]
+fn every_test_that_the_guarantees_name_exists() {
+    let guarantees = include_str!("../../../docs/guarantees.md");
+    let sources = rust_sources(&root().join("crates"));
+    // Names of tests are the only words in backquotes with three underscores or more.
+    let named = guarantees.split('`').skip(1).step_by(2);
+    let named: Vec<_> = named.filter(|name| name.matches('_').count() >= 3).collect();
+    assert!(named.len() > 20, "{named:?}");
+    for name in named {
+        assert!(sources.contains(&format!("fn {name}(")), "there is no test {name}");
+    }
+}
+
+#[test]
+fn every_document_that_is_linked_exists() {
+    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/guarantees.md"] {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if !target.starts_with("http") {
+                assert!(root().join(target).exists(), "{document} links {target}");
+            }
+        }
+    }
+}
+
+fn rust_sources(directory: &Path) -> String {
+    let mut sources = String::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources += &rust_sources(&path);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            sources += &fs::read_to_string(&path).unwrap();
+        }
+    }
+    sources
+}
