@@ -50,13 +50,13 @@ impl<A> Step<A> {
 pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<Claim> {
     let Some(record) = record else { return grant(None, request, now) };
     let operation = record.operation;
+    // A duplicate that comes after its grant has ended: its sender has gone on.
+    let late = Claim::Running { operation, lease_left: Duration::ZERO };
+    let own = record.owner == request.owner;
     let standing = match record.standing(now) {
         None => return grant(Some(record), request, now),
         Some(StateName::Expired) => return Step::same(Claim::Expired),
-        Some(StateName::Released) if record.owner == request.owner => {
-            // A late duplicate of the claim that was released: its sender has gone on.
-            return Step::same(Claim::Running { operation, lease_left: Duration::ZERO });
-        }
+        Some(StateName::Released) if own => return Step::same(late),
         Some(StateName::Released) => return grant(Some(record), request, now),
         Some(standing) => standing,
     };
@@ -64,13 +64,14 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
         return Step::same(Claim::Mismatch);
     }
     match (&record.state, standing) {
-        (State::Running { lease_until }, StateName::Running) if record.owner == request.owner => {
+        (State::Running { lease_until }, StateName::Running) if own => {
             let lease = Lease { fence: record.fence, until: *lease_until };
             Step::same(Claim::Granted { lease, operation, attempt: record.attempts })
         }
         (State::Running { lease_until }, StateName::Running) => {
             Step::same(Claim::Running { operation, lease_left: now.until(*lease_until) })
         }
+        (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover && own => Step::same(late),
         (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover => {
             grant(Some(record), request, now)
         }

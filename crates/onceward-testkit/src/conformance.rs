@@ -107,6 +107,7 @@ macro_rules! store_conformance {
             a_late_duplicate_of_a_released_claim_is_not_granted
             a_lapsed_lease_is_unknown_to_everybody
             a_lapsed_lease_is_taken_over_where_asked_for
+            a_late_duplicate_does_not_take_over_its_own_claim
             stale_owner_cannot_complete_after_takeover
             stale_owner_can_neither_renew_nor_release_after_takeover
             who_took_over_cannot_say_that_nothing_happened
@@ -463,6 +464,14 @@ mod cases {
         let second = rig.granted(&second).await;
         assert!(second.lease.fence > first.lease.fence);
         assert_eq!((second.operation, second.attempt), (first.operation, 2));
+    }
+
+    pub async fn a_late_duplicate_does_not_take_over_its_own_claim(rig: &Rig<'_>) {
+        let request = takeover(rig, "k");
+        let granted = rig.granted(&request).await;
+        rig.lapse().await;
+        assert!(matches!(rig.claim(&request).await, Claim::Running { .. }));
+        assert_eq!(rig.settle(&granted, complete("late")).await, APPLIED, "still the holder");
     }
 
     async fn taken_over(rig: &Rig<'_>) -> (Granted, Granted) {
