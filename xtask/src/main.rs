@@ -5,7 +5,7 @@ mod tools;
 
 use std::process::{Command, ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 /// The project's own commands.
 #[derive(Debug, Parser)]
@@ -37,15 +37,8 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// The benchmarks, each beside its limit
-    #[command(subcommand)]
-    Bench(Bench),
-}
-
-#[derive(Debug, Subcommand)]
-enum Bench {
-    /// The memory store beside a bare map and dashmap
-    Memory,
+    /// The benchmarks, each beside its limit: the memory store, a bare map, dashmap
+    Bench,
 }
 
 fn main() -> ExitCode {
@@ -57,7 +50,7 @@ fn main() -> ExitCode {
                 cargo("run --release --quiet -p onceward-testkit --bin onceward-sim --");
             status(cargo.args(arguments))
         }
-        Xtask::Bench(Bench::Memory) => status(&mut cargo("bench -p onceward-core --bench memory")),
+        Xtask::Bench => status(&mut cargo("bench -p onceward-core --bench memory")),
     }
 }
 

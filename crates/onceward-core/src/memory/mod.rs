@@ -25,7 +25,7 @@ const SHARDS: usize = 64;
 /// How much a [`MemoryStore`] may hold before it refuses new claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Most records. Ten million of them take a few gigabytes.
+    /// Most records. With small outcomes a record takes about half a kilobyte.
     pub records_max: u64,
     /// Most bytes, outcomes included. New claims are refused at 15/16 of it, so that
     /// completions of what runs still fit.
@@ -34,7 +34,7 @@ pub struct MemoryLimits {
 
 impl Default for MemoryLimits {
     fn default() -> Self {
-        Self { records_max: 10_000_000, bytes_max: 4 << 30 }
+        Self { records_max: 2_000_000, bytes_max: 1 << 30 }
     }
 }
 
