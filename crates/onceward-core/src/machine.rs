@@ -47,17 +47,27 @@ impl<A> Step<A> {
 }
 
 /// Somebody asks for the right to run.
-pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<Claim> {
-    let Some(record) = record else { return grant(None, request, now) };
+///
+/// A new grant's fence lies above `forgotten`, the highest fence of all records that the
+/// store has removed, and is at least the store's time: where a store does not keep the
+/// first (and passes zero), the second does, as long as its clock is not set back.
+pub fn claim(
+    record: Option<&Record>,
+    request: &ClaimRequest,
+    forgotten: Fence,
+    now: Timestamp,
+) -> Step<Claim> {
+    let grant = |old| grant(old, request, forgotten, now);
+    let Some(record) = record else { return grant(None) };
     let operation = record.operation;
     // A duplicate that comes after its grant has ended: its sender has gone on.
     let late = Claim::Running { operation, lease_left: Duration::ZERO };
     let own = record.owner == request.owner;
     let standing = match record.standing(now) {
-        None => return grant(Some(record), request, now),
+        None => return grant(Some(record)),
         Some(StateName::Expired) => return Step::same(Claim::Expired),
         Some(StateName::Released) if own => return Step::same(late),
-        Some(StateName::Released) => return grant(Some(record), request, now),
+        Some(StateName::Released) => return grant(Some(record)),
         Some(standing) => standing,
     };
     if record.fingerprint != request.fingerprint {
@@ -72,9 +82,7 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
             Step::same(Claim::Running { operation, lease_left: now.until(*lease_until) })
         }
         (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover && own => Step::same(late),
-        (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover => {
-            grant(Some(record), request, now)
-        }
+        (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover => grant(Some(record)),
         (State::Running { .. }, _) => {
             Step::put(Claim::Unknown { operation }, with_state(record, State::Unknown, now))
         }
@@ -91,8 +99,14 @@ pub fn claim(record: Option<&Record>, request: &ClaimRequest, now: Timestamp) ->
 }
 
 /// Grants the claim: on a fresh record, or on one that is free again or taken over.
-fn grant(old: Option<&Record>, request: &ClaimRequest, now: Timestamp) -> Step<Claim> {
-    let fence = Fence(old.map_or(0, |old| old.fence.0 + 1).max(now.as_millis()));
+fn grant(
+    old: Option<&Record>,
+    request: &ClaimRequest,
+    forgotten: Fence,
+    now: Timestamp,
+) -> Step<Claim> {
+    let above = old.map_or(forgotten, |old| old.fence);
+    let fence = Fence((above.0 + 1).max(now.as_millis()));
     let until = now + request.lease;
     // The same intent goes on under its name, so that downstream systems recognise it.
     let same =

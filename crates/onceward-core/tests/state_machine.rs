@@ -88,7 +88,7 @@ fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> 
     let renewal = RenewRequest { id: ID, holder, lease: LEASE };
     let mut nexts = vec![("renew", machine::renew(record, &renewal, now).next)];
     for lapsed in [Lapsed::Unknown, Lapsed::Takeover] {
-        nexts.push(("claim", machine::claim(record, &request(lapsed, now), now).next));
+        nexts.push(("claim", machine::claim(record, &request(lapsed, now), Fence(0), now).next));
     }
     for tombstone in [Duration::ZERO, LEASE * 20] {
         let retention = Retention { keep: LEASE * 10, tombstone };

@@ -178,3 +178,18 @@ async fn store_calls_are_counted_by_result() {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
 }
+
+/// Seed 42139 of the simulator: a record was swept while the clock was ahead, the clock was set
+/// back, and the key's next grant had a lower fence than its first.
+#[tokio::test(start_paused = true)]
+async fn fences_increase_even_if_the_clock_is_set_back_after_a_sweep() {
+    let bench = Bench::new();
+    let engine = bench.engine_with(policy().retention(LEASE));
+    let first = permit(&engine, "k").await;
+    let fence = first.fence();
+    assert_eq!(first.complete(outcome("done")).await, Settled::Durable);
+    bench.clock.jump(60_000);
+    assert_eq!(bench.store.purge(10).await.unwrap().removed, 1);
+    bench.clock.jump(-120_000);
+    assert!(permit(&engine, "k").await.fence() > fence);
+}

@@ -82,7 +82,7 @@ impl<F> std::fmt::Debug for ManualHarness<F> {
 
 /// Makes one test of each case for a harness.
 ///
-/// ```ignore
+/// ```text
 /// onceward_testkit::store_conformance!(ManualHarness::new(|clock| open(clock)));
 /// ```
 #[macro_export]

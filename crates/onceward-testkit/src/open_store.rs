@@ -8,9 +8,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, Holder, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store, StoreAdmin,
-    StoreError, Timestamp,
+    Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Lease, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store,
+    StoreAdmin, StoreError, Timestamp,
 };
 use parking_lot::Mutex;
 
@@ -33,6 +33,7 @@ pub enum StoreMutant {
 /// The truth table over an ordered map.
 pub struct OpenStore {
     records: Mutex<BTreeMap<RecordId, Record>>,
+    forgotten: Mutex<Fence>,
     clock: Arc<dyn Clock>,
     mutant: Option<StoreMutant>,
 }
@@ -40,7 +41,7 @@ pub struct OpenStore {
 impl OpenStore {
     /// An empty store that follows the truth table.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { records: Mutex::default(), clock, mutant: None }
+        Self { records: Mutex::default(), forgotten: Mutex::default(), clock, mutant: None }
     }
 
     /// An empty store with one thing wrong.
@@ -87,13 +88,13 @@ impl Store for OpenStore {
                 let running = record.state.name() == StateName::Running;
                 let lapsed = running && record.standing(now) == Some(StateName::Unknown);
                 if self.is(StoreMutant::MarkerDeletedByTtl) && lapsed {
-                    return machine::claim(None, &request, now);
+                    return machine::claim(None, &request, Fence(0), now);
                 }
                 if self.is(StoreMutant::FingerprintIgnored) {
                     request.fingerprint = record.fingerprint;
                 }
             }
-            machine::claim(old.as_ref(), &request, now)
+            machine::claim(old.as_ref(), &request, *self.forgotten.lock(), now)
         }))
     }
 
@@ -173,7 +174,9 @@ impl StoreAdmin for OpenStore {
                     purged.tombstoned += 1;
                 }
                 _ => {
-                    records.remove(&id);
+                    let gone = records.remove(&id).map_or(Fence(0), |record| record.fence);
+                    let mut forgotten = self.forgotten.lock();
+                    *forgotten = (*forgotten).max(gone);
                     purged.removed += 1;
                 }
             }

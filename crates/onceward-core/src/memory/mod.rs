@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemAmbient, Timestamp};
+use crate::ids::Fence;
 use crate::intent::RecordId;
 use crate::machine::{self, Step};
 use crate::record::{Record, StateName};
@@ -50,6 +51,7 @@ pub struct MemoryStore {
     records: AtomicU64,
     bytes: AtomicU64,
     purge_from: AtomicUsize,
+    forgotten: AtomicU64,
 }
 
 impl MemoryStore {
@@ -67,6 +69,7 @@ impl MemoryStore {
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             purge_from: AtomicUsize::new(0),
+            forgotten: AtomicU64::new(0),
         }
     }
 
@@ -109,8 +112,9 @@ impl MemoryStore {
         for offset in 0..SHARDS {
             let mut shard = self.shards[(start + offset) % SHARDS].lock();
             let left = limit - purged.removed - purged.tombstoned;
-            let resized = shard.sweep(self.clock.now(), left, &mut purged);
-            self.count(resized);
+            let swept = shard.sweep(self.clock.now(), left, &mut purged);
+            self.forgotten.fetch_max(swept.forgotten.0, Ordering::Relaxed);
+            self.count(swept.resized);
             if purged.more {
                 break;
             }
@@ -141,7 +145,11 @@ impl Store for MemoryStore {
         if !self.has_room() && !self.shards[shard_of(&request.id)].lock().contains(&request.id) {
             return Err(StoreError::new("memory", StoreErrorKind::Full, Effect::NotApplied));
         }
-        Ok(self.step(&request.id, |record, now| machine::claim(record, request, now)))
+        Ok(self.step(&request.id, |record, now| {
+            // Read under the shard's lock, as it was written for any record of the shard.
+            let forgotten = Fence(self.forgotten.load(Ordering::Relaxed));
+            machine::claim(record, request, forgotten, now)
+        }))
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {

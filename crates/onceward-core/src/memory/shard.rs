@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use crate::clock::Timestamp;
+use crate::ids::Fence;
 use crate::intent::RecordId;
 use crate::machine::{self, Next, Step};
 use crate::record::{Record, StateName};
@@ -33,6 +34,14 @@ pub(super) struct Shard {
 pub(super) struct Resized {
     pub(super) records: i64,
     pub(super) bytes: i64,
+}
+
+/// What sweeping did to a shard.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Swept {
+    pub(super) resized: Resized,
+    /// The highest fence among the records that were let go.
+    pub(super) forgotten: Fence,
 }
 
 impl Shard {
@@ -70,10 +79,10 @@ impl Shard {
     }
 
     /// Lets go what is due, at most `limit` records, adding to `purged`.
-    pub(super) fn sweep(&mut self, now: Timestamp, limit: usize, purged: &mut Purged) -> Resized {
+    pub(super) fn sweep(&mut self, now: Timestamp, limit: usize, purged: &mut Purged) -> Swept {
         let present = bucket_of(now);
         let mut left = limit;
-        let mut total = Resized::default();
+        let mut total = Swept::default();
         while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= present) {
             let (start, mut waiting) = bucket.remove_entry();
             let mut later = Vec::new();
@@ -84,8 +93,9 @@ impl Shard {
                     break;
                 }
                 match self.let_go(short, now, purged) {
-                    Some(resized) => {
-                        total += resized;
+                    Some(swept) => {
+                        total.resized += swept.resized;
+                        total.forgotten = total.forgotten.max(swept.forgotten);
                         left -= 1;
                     }
                     None if start == present => later.push(short),
@@ -102,7 +112,7 @@ impl Shard {
     }
 
     /// Lets one record go if it is due.
-    fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Resized> {
+    fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Swept> {
         // Of several records with equal short ids, the one that is due.
         let due = |record: &Record| {
             record.id.short() == short && machine::sweep(record, now) != Next::Same
@@ -113,7 +123,9 @@ impl Shard {
             Next::Remove => purged.removed += 1,
             _ => purged.tombstoned += 1,
         }
-        Some(write(Entry::Occupied(slot), next, &mut self.by_state, &mut self.due))
+        let forgotten = slot.get().fence;
+        let resized = write(Entry::Occupied(slot), next, &mut self.by_state, &mut self.due);
+        Some(Swept { resized, forgotten })
     }
 }
 

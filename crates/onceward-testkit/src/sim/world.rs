@@ -60,6 +60,8 @@ pub(super) async fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     clients.join_all().await;
     let _ended = trouble.await;
     let left = world.settle_down().await;
+    // Nodes and world hold each other; let go, or every seed leaves its world in memory.
+    world.nodes.lock().clear();
     world.report(seed, &left)
 }
 
