@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use crate::tools::{self, DENY};
+use crate::tools::{self, DENY, Tool};
 
 /// How many seeds of the simulator are part of every test run.
 const SEEDS: &str = "20000";
@@ -12,6 +12,7 @@ const SEEDS: &str = "20000";
 struct Step {
     name: &'static str,
     commands: Vec<Line>,
+    needs: Option<Tool>,
 }
 
 /// A cargo command with what it needs in its environment.
@@ -26,18 +27,18 @@ fn line(words: impl Into<String>) -> Line {
 
 /// All steps, quick ones first.
 fn all() -> Vec<Step> {
-    let step = |name, words: &str| Step { name, commands: vec![line(words)] };
+    let step = |name, words: &str| Step { name, commands: vec![line(words)], needs: None };
     let mut doc = line("doc --workspace --no-deps --all-features");
     doc.environment = Some(("RUSTDOCFLAGS", "-D warnings"));
     let sim = format!("run --quiet -p onceward-testkit --bin onceward-sim -- --seeds {SEEDS}");
     vec![
         step("fmt", "fmt --all --check"),
         step("clippy", "clippy --workspace --all-targets --all-features -- -D warnings"),
-        Step { name: "doc", commands: vec![doc] },
-        Step { name: "features", commands: features() },
+        Step { name: "doc", commands: vec![doc], needs: None },
+        Step { name: "features", commands: features(), needs: None },
         step("tests", "test --workspace --all-features"),
         step("sim", &sim),
-        step("deny", "deny check bans licenses sources"),
+        Step { needs: Some(DENY), ..step("deny", "deny check bans licenses sources") },
     ]
 }
 
@@ -70,7 +71,7 @@ impl Line {
 
 /// Shows the steps and their commands.
 pub(crate) fn list() -> ExitCode {
-    for Step { name, commands } in all() {
+    for Step { name, commands, .. } in all() {
         println!("{name}");
         commands.iter().for_each(|line| println!("    {}", line.shown()));
     }
@@ -89,9 +90,9 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
         steps.retain(|step| step.name == only);
     }
     let (count, started, mut skipped) = (steps.len(), Instant::now(), Vec::new());
-    for (index, Step { name, commands }) in steps.into_iter().enumerate() {
-        if name == "deny" && !tools::available(DENY) {
-            skipped.push(format!("{name}: {}", DENY.advice));
+    for (index, Step { name, commands, needs }) in steps.into_iter().enumerate() {
+        if let Some(missing) = needs.filter(|tool| !tools::available(*tool)) {
+            skipped.push(format!("{name}: {}", missing.advice));
             continue;
         }
         let began = Instant::now();

@@ -141,11 +141,9 @@ pub fn renew(
 ) -> Step<Fenced<Lease>> {
     let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
     let State::Running { lease_until } = record.state else { return Step::same(Fenced::Stale) };
-    if !record.held_by(&request.holder) {
+    // Too late changes nothing: written down as unknown, it could not be taken over any more.
+    if !record.held_by(&request.holder) || now >= lease_until {
         return Step::same(Fenced::Stale);
-    }
-    if now >= lease_until {
-        return Step::put(Fenced::Stale, with_state(record, State::Unknown, now));
     }
     let until = lease_until.max(now + request.lease);
     Step::put(
@@ -190,14 +188,17 @@ pub fn resolve(
     now: Timestamp,
 ) -> Step<Fenced<()>> {
     let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
-    let running = record.standing(now) == Some(StateName::Running);
-    if record.fence != request.fence || running {
+    let standing = record.standing(now);
+    if record.fence != request.fence || standing == Some(StateName::Running) {
         return Step::same(Fenced::Stale);
     }
     let settlement = match &request.verdict {
         Verdict::Happened(outcome) => Settlement::Complete(outcome.clone()),
         Verdict::DidNotHappen => Settlement::Release,
-        Verdict::StillUnknown => Settlement::Unknown,
+        Verdict::StillUnknown if standing == Some(StateName::Unknown) => {
+            return Step::same(Fenced::Applied(()));
+        }
+        Verdict::StillUnknown => return Step::same(Fenced::Stale),
     };
     decide(record, &settlement, request.retention, now)
 }

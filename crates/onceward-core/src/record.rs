@@ -162,7 +162,8 @@ impl Record {
     /// What the stored state means at `now`: a lapsed lease is unknown, what is past its
     /// retention is expired, and what is past that too is gone (`None`).
     ///
-    /// Stores may write this meaning down or leave it to the next reader; nobody can tell.
+    /// A store writes a lapse down when it first tells somebody that the outcome is unknown,
+    /// and what is past its time when it sweeps; until then the stored state is as it was.
     pub fn standing(&self, now: Timestamp) -> Option<StateName> {
         match &self.state {
             State::Running { lease_until } if now >= *lease_until => Some(StateName::Unknown),

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::intent::RecordId;
 use crate::outcome::Outcome;
-use crate::record::{Record, Retention, StateName};
+use crate::record::{Record, Retention, State, StateName};
 use crate::store::{Fenced, Query, ResolveRequest, StoreAdmin, StoreError, Verdict};
 
 /// Any error of user code.
@@ -67,16 +68,7 @@ impl Recovery {
         loop {
             let page = self.store.list(&query).await?;
             for record in &page.records {
-                let verdict = self.ask(record).await;
-                let count = match verdict {
-                    Verdict::Happened(_) => &mut recovered.happened,
-                    Verdict::DidNotHappen => &mut recovered.did_not_happen,
-                    Verdict::StillUnknown => &mut recovered.still_unknown,
-                };
-                match self.apply(record, verdict, retention).await? {
-                    Fenced::Applied(()) => *count += 1,
-                    Fenced::Stale | Fenced::Missing => recovered.settled_elsewhere += 1,
-                }
+                self.recover(record, retention, &mut recovered).await?;
             }
             match page.next {
                 Some(next) => query.after = Some(next),
@@ -85,15 +77,41 @@ impl Recovery {
         }
     }
 
-    /// Asks about one record, if its outcome is unknown, and settles it by the verdict.
-    pub(crate) async fn settle(
+    /// Asks about one record that somebody was just told is unknown. If it is not written
+    /// down so any more, the matter has moved on, and the resolver is not bothered.
+    pub(crate) async fn recover_one(
         &self,
-        id: &crate::RecordId,
+        id: &RecordId,
         retention: Retention,
+    ) -> Result<Recovered, StoreError> {
+        let mut recovered = Recovered::default();
+        match self.store.get(id).await? {
+            Some(record) if record.state == State::Unknown => {
+                self.recover(&record, retention, &mut recovered).await?;
+            }
+            _ => recovered.settled_elsewhere += 1,
+        }
+        Ok(recovered)
+    }
+
+    /// Asks about a record and settles it by the verdict, under the fence it was read with.
+    async fn recover(
+        &self,
+        record: &Record,
+        retention: Retention,
+        recovered: &mut Recovered,
     ) -> Result<(), StoreError> {
-        let Some(record) = self.store.get(id).await? else { return Ok(()) };
-        let verdict = self.ask(&record).await;
-        let _moved_on_if_stale = self.apply(&record, verdict, retention).await?;
+        let verdict = self.ask(record).await;
+        let count = match verdict {
+            Verdict::Happened(_) => &mut recovered.happened,
+            Verdict::DidNotHappen => &mut recovered.did_not_happen,
+            Verdict::StillUnknown => &mut recovered.still_unknown,
+        };
+        let request = ResolveRequest { id: record.id, fence: record.fence, verdict, retention };
+        match self.store.resolve(&request).await? {
+            Fenced::Applied(()) => *count += 1,
+            Fenced::Stale | Fenced::Missing => recovered.settled_elsewhere += 1,
+        }
         Ok(())
     }
 
@@ -102,16 +120,6 @@ impl Recovery {
             tracing::warn!(operation = %record.operation, error = %error, "the resolver failed");
             Verdict::StillUnknown
         })
-    }
-
-    async fn apply(
-        &self,
-        record: &Record,
-        verdict: Verdict,
-        retention: Retention,
-    ) -> Result<Fenced<()>, StoreError> {
-        let request = ResolveRequest { id: record.id, fence: record.fence, verdict, retention };
-        self.store.resolve(&request).await
     }
 }
 

@@ -222,7 +222,7 @@ pub enum Verdict {
     Happened(Outcome),
     /// It did not happen **and cannot happen any more** under this fence.
     DidNotHappen,
-    /// Still nobody knows.
+    /// Still nobody knows. Changes nothing.
     StillUnknown,
 }
 

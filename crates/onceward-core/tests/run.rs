@@ -267,3 +267,37 @@ async fn keys_that_expired_are_told_apart_from_new_ones() {
     sleep(day).await;
     assert!(matches!(engine.begin(&intent("k")).await.unwrap(), Begin::Execute(_)));
 }
+
+/// Two duplicates find the outcome unknown. By the time the second looks, the first has freed
+/// the key and a new owner runs: the resolver must not be asked about that one.
+#[tokio::test(start_paused = true)]
+async fn a_resolver_is_not_asked_about_what_runs() {
+    let bench = Bench::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    struct Counting(Arc<AtomicUsize>);
+    #[async_trait]
+    impl Resolver for Counting {
+        async fn resolve(&self, _: &Record) -> std::result::Result<Verdict, BoxError> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(Verdict::DidNotHappen)
+        }
+    }
+    let recovery = Recovery::new(bench.store.clone(), Arc::new(Counting(Arc::clone(&asked))));
+    let engine = Engine::builder(bench.store.clone())
+        .policy(policy().on_lapse(OnLapse::Resolve).build().unwrap())
+        .recovery(recovery)
+        .build();
+    drop(permit(&engine, "k").await);
+    settle_down().await;
+    // The second one's look at the record is slow.
+    bench.store.on_nth(1, Call::Admin, Fault::Delay(Duration::from_millis(500)));
+    let second = tokio::spawn({
+        let engine = engine.clone();
+        async move { rejected(&engine, "k").await }
+    });
+    settle_down().await;
+    let running = permit(&engine, "k").await;
+    assert!(matches!(second.await.unwrap(), Rejection::Running { .. }));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(running.check(), Ok(()));
+}

@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(1);
 const START: Timestamp = Timestamp::from_millis(1_000_000);
 const ID: RecordId = RecordId::from_bytes([7; 32]);
 
-const WORDS: [&str; 10] = [
+const WORDS: [&str; 9] = [
     "claim",
     "renew",
     "complete",
@@ -26,7 +26,6 @@ const WORDS: [&str; 10] = [
     "release",
     "happened",
     "did not happen",
-    "still unknown",
     "sweep",
 ];
 
@@ -130,11 +129,10 @@ fn settlements() -> [(&'static str, Settlement); 4] {
     ]
 }
 
-fn verdicts() -> [(&'static str, Verdict); 3] {
+fn verdicts() -> [(&'static str, Verdict); 2] {
     [
         ("happened", Verdict::Happened(Outcome::whole(Tag::JSON, "{}"))),
         ("did not happen", Verdict::DidNotHappen),
-        ("still unknown", Verdict::StillUnknown),
     ]
 }
 

@@ -28,6 +28,9 @@ pub enum StoreMutant {
     /// An owner that took over may say that nothing happened. The simulator found this one
     /// in the engine's own withdrawal of claims.
     TakeoverForgotten,
+    /// A renewal that comes too late writes the lapse down, so that nobody can take over. A
+    /// reader found this one in the truth table.
+    LateRenewalBlocks,
 }
 
 /// The truth table over an ordered map.
@@ -47,11 +50,6 @@ impl OpenStore {
     /// An empty store with one thing wrong.
     pub fn mutated(clock: Arc<dyn Clock>, mutant: StoreMutant) -> Self {
         Self { mutant: Some(mutant), ..Self::new(clock) }
-    }
-
-    /// Loses a record, as a store does that comes back empty.
-    pub fn lose(&self, id: &RecordId) {
-        self.records.lock().remove(id);
     }
 
     fn step<A>(
@@ -107,6 +105,10 @@ impl Store for OpenStore {
                 record.state = State::Running { lease_until: now + request.lease };
                 let lease = Lease { fence: record.fence, until: now + request.lease };
                 return Step { answer: Fenced::Applied(lease), next: Next::Same };
+            }
+            let late = record.standing(now) == Some(StateName::Unknown);
+            if self.is(StoreMutant::LateRenewalBlocks) && late {
+                record.state = State::Unknown;
             }
             machine::renew(Some(record), request, now)
         }))

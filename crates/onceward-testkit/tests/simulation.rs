@@ -41,6 +41,7 @@ fn expected(mutant: Mutant) -> &'static [Invariant] {
     match mutant {
         Mutant::Store(StoreMutant::OwnerCheckDropped) => &[Invariant::I5HolderOnly],
         Mutant::Store(StoreMutant::StaleRenewalAccepted) => &[Invariant::I5HolderOnly],
+        Mutant::Store(StoreMutant::LateRenewalBlocks) => &[Invariant::I12Liveness],
         Mutant::Store(StoreMutant::FingerprintIgnored) => &[Invariant::I3NoForeignReplay],
         Mutant::Store(StoreMutant::MarkerDeletedByTtl | StoreMutant::TakeoverForgotten)
         | Mutant::RunsOnTimedOutClaim
@@ -65,6 +66,7 @@ fn the_model_comparison_finds_what_is_wrong_with_a_store() {
         StoreMutant::StaleRenewalAccepted,
         StoreMutant::FingerprintIgnored,
         StoreMutant::TakeoverForgotten,
+        StoreMutant::LateRenewalBlocks,
     ] {
         let config = Config { cases: 2_000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new(config);

@@ -47,13 +47,13 @@ fn names() -> Vec<String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.seed {
-        Some(seed) => tell(&sim::run(seed, arguments.mutant)),
+        Some(seed) => tell(&sim::run(seed, arguments.mutant), arguments.mutant),
         None => run_many(&arguments),
     }
 }
 
 /// One seed: every event, then the verdict.
-fn tell(report: &Report) -> ExitCode {
+fn tell(report: &Report, mutant: Option<Mutant>) -> ExitCode {
     println!("seed {}: {:#?}", report.seed, report.plan);
     for (position, event) in report.events.iter().enumerate() {
         println!("{position:5}  {event:?}");
@@ -65,7 +65,7 @@ fn tell(report: &Report) -> ExitCode {
         println!("seed {}: every invariant held", report.seed);
         return ExitCode::SUCCESS;
     }
-    print_violations(report, None);
+    print_violations(report, mutant);
     ExitCode::FAILURE
 }
 

@@ -34,7 +34,8 @@ pub enum Invariant {
     I10BusyMeansLease,
     /// Unknown is left only by its holder or by evidence.
     I11UnknownStays,
-    /// When faults are over, nothing is in progress without an owner.
+    /// When faults are over, nothing is in progress without an owner; and where a lapsed
+    /// claim may be taken over, nothing ends up unknown, which nobody could take over.
     I12Liveness,
     /// A claim is never seen absent before its time.
     I13NeverLost,
@@ -123,6 +124,10 @@ impl Checker {
             self.grant(position, transition, track);
             self.holder(position, transition);
             self.legality(position, transition);
+            if self.expectations.takeover && transition.stored_after() == Some(StateName::Unknown) {
+                let detail = format!("{transition:?} cannot be taken over any more");
+                self.violated(Invariant::I12Liveness, position, detail);
+            }
             if transition.stored_after() == Some(StateName::Released) {
                 self.released.insert((transition.record, track.epoch));
             }
@@ -187,7 +192,6 @@ impl Checker {
             StoreCall::Renew { applied: true, .. } => {
                 standing == Some(Running) && after == Some(Running)
             }
-            StoreCall::Renew { applied: false, .. } => lapsed && after == Some(Unknown),
             StoreCall::Settle { applied: true, .. } => {
                 let handed_back = transition.before.as_ref().is_some_and(|it| it.taken_over)
                     && standing == Some(Running)
@@ -197,10 +201,9 @@ impl Checker {
                     || handed_back
             }
             StoreCall::Resolve { applied: true, .. } => {
-                standing == Some(Unknown) && matches!(after, Some(Completed | Released | Unknown))
+                standing == Some(Unknown) && matches!(after, Some(Completed | Released))
             }
-            StoreCall::Settle { applied: false, .. }
-            | StoreCall::Resolve { applied: false, .. } => false,
+            StoreCall::Renew { .. } | StoreCall::Settle { .. } | StoreCall::Resolve { .. } => false,
             StoreCall::Purge => match standing {
                 None => after.is_none(),
                 Some(Expired) => after == Some(Expired),

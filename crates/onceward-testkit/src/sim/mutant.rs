@@ -30,12 +30,13 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 9] = [
+    pub const ALL: [Mutant; 10] = [
         Self::Store(StoreMutant::OwnerCheckDropped),
         Self::Store(StoreMutant::MarkerDeletedByTtl),
         Self::Store(StoreMutant::StaleRenewalAccepted),
         Self::Store(StoreMutant::FingerprintIgnored),
         Self::Store(StoreMutant::TakeoverForgotten),
+        Self::Store(StoreMutant::LateRenewalBlocks),
         Self::RunsOnTimedOutClaim,
         Self::LookThenLock,
         Self::ReleaseOnDrop,

@@ -168,7 +168,7 @@ impl Node {
             return released(permit).await;
         }
         let effect = effect_of(&permit, request);
-        match self.book(effect).await {
+        match book(world, &self.health, effect).await {
             Some(Booked::Yes(outcome)) => {
                 self.think().await;
                 if world.strikes("handler gave up after its effect", world.plan.rates.dropped) {
@@ -179,6 +179,11 @@ impl Node {
             }
             Some(Booked::Refused) => {
                 world.count("effect refused by the ledger");
+                drop(permit);
+                Answer::NoWord
+            }
+            // Whoever takes over will find out; nobody else can.
+            None if world.takes_over() => {
                 drop(permit);
                 Answer::NoWord
             }
@@ -220,14 +225,10 @@ impl Node {
             }
         }
     }
-
-    /// Sends an effect to the ledger; `None` if the ledger's word was lost.
-    async fn book(&self, effect: Effect) -> Option<Booked> {
-        book(&self.world, &self.health, effect).await
-    }
 }
 
-/// Sends an effect. Once sent it arrives or is lost, whatever becomes of the sender.
+/// Sends an effect to the ledger; `None` if the ledger's word was lost. Once sent it arrives
+/// or is lost, whatever becomes of the sender.
 pub(super) async fn book(world: &Arc<World>, health: &Health, effect: Effect) -> Option<Booked> {
     health.gate().await;
     let (reply, answer) = oneshot::channel();
@@ -266,7 +267,7 @@ async fn released(permit: Permit) -> Answer {
 
 /// A reply that tells whose it is: record, fingerprint, fence, operation, ending.
 pub(super) fn reply_bytes(effect: &Effect, ended: Ended) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(98);
+    let mut bytes = Vec::with_capacity(90);
     bytes.extend(effect.record.as_bytes());
     bytes.push(effect.fingerprint.rules());
     bytes.extend(effect.fingerprint.digest());

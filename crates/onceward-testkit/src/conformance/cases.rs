@@ -1,0 +1,505 @@
+//! The facts, each a case.
+
+#![expect(missing_docs, reason = "the names are the facts")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_core::{
+    Claim, ClaimRequest, Fence, Fenced, Fingerprint, Holder, Lapsed, Outcome, OwnerToken, Query,
+    Retention, Settlement, StateName, Tag, Verdict,
+};
+
+use super::rig::{APPLIED, Granted, Rig, complete, outcome};
+
+pub async fn a_fresh_key_is_granted(rig: &Rig<'_>) {
+    let request = rig.request("k");
+    let granted = rig.granted(&request).await;
+    assert_eq!((granted.operation, granted.attempt), (request.operation, 1));
+    let record = rig.get("k").await.expect("the record");
+    assert_eq!(record.state.name(), StateName::Running);
+    assert_eq!((record.scope, record.fingerprint), (request.scope, request.fingerprint));
+}
+
+pub async fn the_same_token_is_granted_the_same_lease_again(rig: &Rig<'_>) {
+    let request = rig.request("k");
+    let first = rig.granted(&request).await;
+    let again = rig.granted(&request).await;
+    assert_eq!((first.lease, first.operation), (again.lease, again.operation));
+    assert_eq!(again.attempt, 1);
+}
+
+pub async fn another_token_finds_it_running(rig: &Rig<'_>) {
+    let first = rig.running("k").await;
+    match rig.claim(&rig.request("k")).await {
+        Claim::Running { operation, lease_left } => {
+            assert_eq!(operation, first.operation);
+            assert!(lease_left > Duration::ZERO && lease_left <= rig.lease, "{lease_left:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn other_request(rig: &Rig<'_>, key: &str) -> ClaimRequest {
+    ClaimRequest { fingerprint: Fingerprint::of_parts(&[b"other"]), ..rig.request(key) }
+}
+
+pub async fn another_request_is_a_mismatch_even_while_the_first_is_running(rig: &Rig<'_>) {
+    rig.running("k").await;
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+}
+
+pub async fn another_request_is_a_mismatch_after_completion(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, complete("done")).await, APPLIED);
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+    assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Completed { .. }));
+}
+
+async fn replays(rig: &Rig<'_>, outcome: Outcome) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, Settlement::Complete(outcome.clone())).await, APPLIED);
+    let operation = granted.operation;
+    assert_eq!(rig.claim(&rig.request("k")).await, Claim::Completed { operation, outcome });
+}
+
+pub async fn an_outcome_is_replayed_byte_for_byte(rig: &Rig<'_>) {
+    let bytes: Vec<u8> = (0..=255).chain([0, 0, 10, 13]).collect();
+    let outcome = Outcome::whole(Tag::from_static("raw/v1"), bytes);
+    replays(rig, outcome.with_resource("payment", "pay_789 \u{1f4b6}")).await;
+}
+
+pub async fn large_outcomes_survive(rig: &Rig<'_>) {
+    let bytes: Vec<u8> = (0..1 << 20).map(|index: u32| (index % 251) as u8).collect();
+    replays(rig, Outcome::whole(Tag::from_static("raw/v1"), bytes)).await;
+}
+
+pub async fn a_failure_is_replayed_as_a_failure(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, Settlement::Fail(outcome("no funds"))).await, APPLIED);
+    let (operation, outcome) = (granted.operation, outcome("no funds"));
+    assert_eq!(rig.claim(&rig.request("k")).await, Claim::Failed { operation, outcome });
+}
+
+pub async fn references_and_omissions_come_back_as_such(rig: &Rig<'_>) {
+    let tag = Tag::from_static("ref/v1");
+    replays(rig, Outcome::reference(tag.clone(), "pay_789")).await;
+    let other = rig.granted(&rig.request("other")).await;
+    let omitted = Outcome::omitted(tag, "");
+    assert_eq!(rig.settle(&other, Settlement::Complete(omitted.clone())).await, APPLIED);
+    let claim = rig.claim(&rig.request("other")).await;
+    assert_eq!(claim, Claim::Completed { operation: other.operation, outcome: omitted });
+}
+
+pub async fn settling_twice_alike_is_settling_once(rig: &Rig<'_>) {
+    let settlements = [
+        complete("done"),
+        Settlement::Fail(outcome("failed")),
+        Settlement::Unknown,
+        Settlement::Release,
+    ];
+    for (index, settlement) in settlements.into_iter().enumerate() {
+        let key = format!("k{index}");
+        let granted = rig.running(&key).await;
+        assert_eq!(rig.settle(&granted, settlement.clone()).await, APPLIED);
+        let once = rig.get(&key).await;
+        assert_eq!(rig.settle(&granted, settlement).await, APPLIED);
+        assert_eq!(rig.get(&key).await, once, "the second time changes nothing");
+    }
+}
+
+pub async fn settling_twice_differently_is_refused(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, complete("done")).await, APPLIED);
+    for other in [
+        complete("else"),
+        Settlement::Fail(outcome("done")),
+        Settlement::Unknown,
+        Settlement::Release,
+    ] {
+        assert_eq!(rig.settle(&granted, other).await, Fenced::Stale);
+    }
+    let claim = rig.claim(&rig.request("k")).await;
+    assert!(matches!(claim, Claim::Completed { outcome: it, .. } if it == outcome("done")));
+}
+
+pub async fn a_wrong_token_or_fence_settles_nothing(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let before = rig.get("k").await;
+    let owner = OwnerToken::draw(&rig.ambient);
+    let stranger = Granted { holder: Holder { owner, ..granted.holder }, ..granted };
+    let fence = Fence(granted.holder.fence.0 + 1);
+    let ahead = Granted { holder: Holder { fence, ..granted.holder }, ..granted };
+    for wrong in [stranger, ahead] {
+        assert_eq!(rig.settle(&wrong, complete("forged")).await, Fenced::Stale);
+        assert_eq!(rig.settle(&wrong, Settlement::Release).await, Fenced::Stale);
+        assert_eq!(rig.renew(&wrong).await, Fenced::Stale);
+    }
+    assert_eq!(rig.get("k").await, before);
+}
+
+pub async fn settling_what_is_not_there_is_missing(rig: &Rig<'_>) {
+    let holder = Holder { owner: OwnerToken::draw(&rig.ambient), fence: Fence(1) };
+    let nothing = Granted { id: Rig::id("k"), holder, ..rig.running("other").await };
+    assert_eq!(rig.settle(&nothing, complete("done")).await, Fenced::Missing);
+    assert_eq!(rig.renew(&nothing).await, Fenced::Missing);
+    assert_eq!(rig.resolve(&nothing, Verdict::DidNotHappen).await, Fenced::Missing);
+    assert_eq!(rig.get("k").await, None);
+}
+
+pub async fn a_released_key_is_granted_under_a_higher_fence_and_the_same_name(rig: &Rig<'_>) {
+    let first = rig.running("k").await;
+    assert_eq!(rig.settle(&first, Settlement::Release).await, APPLIED);
+    let second = rig.running("k").await;
+    assert!(second.lease.fence > first.lease.fence);
+    assert_eq!((second.operation, second.attempt), (first.operation, 2));
+    assert_eq!(rig.settle(&first, complete("late")).await, Fenced::Stale);
+}
+
+pub async fn a_released_key_may_be_used_for_another_request(rig: &Rig<'_>) {
+    let first = rig.running("k").await;
+    assert_eq!(rig.settle(&first, Settlement::Release).await, APPLIED);
+    let second = rig.granted(&other_request(rig, "k")).await;
+    assert!(second.lease.fence > first.lease.fence);
+    assert_ne!(second.operation, first.operation, "another intent has another name");
+    assert_eq!(second.attempt, 1);
+}
+
+pub async fn a_released_key_leaves_no_tombstone(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let retention = Retention { keep: rig.lease, tombstone: rig.lease * 100 };
+    assert_eq!(rig.settle_for(&granted, Settlement::Release, retention).await, APPLIED);
+    rig.harness.pass(rig.lease * 2).await;
+    assert_eq!(rig.running("k").await.attempt, 1, "new, not expired");
+}
+
+pub async fn a_late_duplicate_of_a_released_claim_is_not_granted(rig: &Rig<'_>) {
+    let request = rig.request("k");
+    let granted = rig.granted(&request).await;
+    assert_eq!(rig.settle(&granted, Settlement::Release).await, APPLIED);
+    assert!(matches!(rig.claim(&request).await, Claim::Running { .. }));
+    rig.granted(&rig.request("k")).await;
+}
+
+pub async fn a_lapsed_lease_is_unknown_to_everybody(rig: &Rig<'_>) {
+    let request = rig.request("k");
+    let granted = rig.granted(&request).await;
+    rig.lapse().await;
+    let unknown = Claim::Unknown { operation: granted.operation };
+    assert_eq!(rig.claim(&rig.request("k")).await, unknown);
+    let stored = rig.get("k").await.map(|record| record.state.name());
+    assert_eq!(stored, Some(StateName::Unknown), "who was told so can rely on it");
+    assert_eq!(rig.claim(&request).await, unknown, "its own token too");
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+}
+
+fn takeover(rig: &Rig<'_>, key: &str) -> ClaimRequest {
+    ClaimRequest { lapsed: Lapsed::Takeover, ..rig.request(key) }
+}
+
+pub async fn a_lapsed_lease_is_taken_over_where_asked_for(rig: &Rig<'_>) {
+    let first = rig.running("k").await;
+    let second = takeover(rig, "k");
+    assert!(matches!(rig.claim(&second).await, Claim::Running { .. }), "not while it lives");
+    rig.lapse().await;
+    let second = rig.granted(&second).await;
+    assert!(second.lease.fence > first.lease.fence);
+    assert_eq!((second.operation, second.attempt), (first.operation, 2));
+}
+
+pub async fn a_late_duplicate_does_not_take_over_its_own_claim(rig: &Rig<'_>) {
+    let request = takeover(rig, "k");
+    let granted = rig.granted(&request).await;
+    rig.lapse().await;
+    assert!(matches!(rig.claim(&request).await, Claim::Running { .. }));
+    assert_eq!(rig.settle(&granted, complete("late")).await, APPLIED, "still the holder");
+}
+
+async fn taken_over(rig: &Rig<'_>) -> (Granted, Granted) {
+    let first = rig.running("k").await;
+    rig.lapse().await;
+    (first, rig.granted(&takeover(rig, "k")).await)
+}
+
+pub async fn stale_owner_cannot_complete_after_takeover(rig: &Rig<'_>) {
+    let (stale, current) = taken_over(rig).await;
+    assert_eq!(rig.settle(&stale, complete("stale")).await, Fenced::Stale);
+    assert_eq!(rig.settle(&current, complete("current")).await, APPLIED);
+    let claim = rig.claim(&rig.request("k")).await;
+    assert!(matches!(claim, Claim::Completed { outcome: it, .. } if it == outcome("current")));
+}
+
+pub async fn stale_owner_can_neither_renew_nor_release_after_takeover(rig: &Rig<'_>) {
+    let (stale, current) = taken_over(rig).await;
+    let before = rig.get("k").await;
+    assert_eq!(rig.renew(&stale).await, Fenced::Stale);
+    assert_eq!(rig.settle(&stale, Settlement::Release).await, Fenced::Stale);
+    assert_eq!(rig.settle(&stale, Settlement::Unknown).await, Fenced::Stale);
+    assert_eq!(rig.get("k").await, before);
+    assert!(matches!(rig.renew(&current).await, Fenced::Applied(_)));
+}
+
+pub async fn who_took_over_cannot_say_that_nothing_happened(rig: &Rig<'_>) {
+    let (_, current) = taken_over(rig).await;
+    assert_eq!(rig.settle(&current, Settlement::Release).await, APPLIED);
+    // The first owner may have had its effect, so the key is not free.
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+    let third = rig.granted(&takeover(rig, "k")).await;
+    assert_eq!((third.operation, third.attempt), (current.operation, 3));
+    assert_eq!(rig.settle(&third, Settlement::Release).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Unknown { .. }));
+}
+
+pub async fn late_completion_by_the_same_fence_is_accepted(rig: &Rig<'_>) {
+    for (key, seen) in [("seen as unknown", true), ("not looked at", false)] {
+        let granted = rig.running(key).await;
+        rig.lapse().await;
+        if seen {
+            assert!(matches!(rig.claim(&rig.request(key)).await, Claim::Unknown { .. }));
+        }
+        assert_eq!(rig.settle(&granted, complete("late")).await, APPLIED);
+        assert!(matches!(rig.claim(&rig.request(key)).await, Claim::Completed { .. }));
+    }
+}
+
+pub async fn renewal_extends_a_live_lease(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    for _ in 0..3 {
+        rig.harness.pass(rig.lease * 2 / 3).await;
+        match rig.renew(&granted).await {
+            Fenced::Applied(lease) => {
+                assert!(lease.until > granted.lease.until);
+                assert_eq!(lease.fence, granted.lease.fence);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Running { .. }));
+}
+
+pub async fn renewal_is_refused_after_the_lapse(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    rig.lapse().await;
+    assert_eq!(rig.renew(&granted).await, Fenced::Stale);
+    assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Unknown { .. }));
+}
+
+pub async fn a_late_renewal_does_not_stop_a_takeover(rig: &Rig<'_>) {
+    let stale = rig.running("k").await;
+    rig.lapse().await;
+    assert_eq!(rig.renew(&stale).await, Fenced::Stale);
+    assert_eq!(rig.resolve(&stale, Verdict::StillUnknown).await, APPLIED);
+    assert_eq!(rig.granted(&takeover(rig, "k")).await.attempt, 2);
+}
+
+pub async fn unknown_is_left_neither_by_claims_nor_by_time(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, Settlement::Unknown).await, APPLIED);
+    for _ in 0..3 {
+        let claim = rig.claim(&takeover(rig, "k")).await;
+        assert_eq!(claim, Claim::Unknown { operation: granted.operation });
+        rig.harness.pass(rig.lease * 2).await;
+        rig.store.purge(100).await.expect("purge");
+    }
+}
+
+pub async fn evidence_that_it_happened_completes(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    rig.lapse().await;
+    for _ in 0..2 {
+        assert_eq!(rig.resolve(&granted, Verdict::Happened(outcome("seen"))).await, APPLIED);
+    }
+    let claim = rig.claim(&rig.request("k")).await;
+    assert!(matches!(claim, Claim::Completed { outcome: it, .. } if it == outcome("seen")));
+    assert_eq!(rig.settle(&granted, complete("mine")).await, Fenced::Stale);
+    assert_eq!(rig.settle(&granted, complete("seen")).await, APPLIED, "they agree");
+}
+
+pub async fn evidence_that_it_did_not_happen_frees_the_key(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, Settlement::Unknown).await, APPLIED);
+    assert_eq!(rig.resolve(&granted, Verdict::StillUnknown).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Unknown { .. }));
+    assert_eq!(rig.resolve(&granted, Verdict::DidNotHappen).await, APPLIED);
+    let again = rig.running("k").await;
+    assert!(again.lease.fence > granted.lease.fence);
+    assert_eq!(rig.settle(&granted, complete("late")).await, Fenced::Stale);
+}
+
+pub async fn evidence_about_an_old_fence_is_refused(rig: &Rig<'_>) {
+    let (stale, current) = taken_over(rig).await;
+    rig.lapse().await;
+    let happened = Verdict::Happened(outcome("old"));
+    assert_eq!(rig.resolve(&stale, happened.clone()).await, Fenced::Stale);
+    assert_eq!(rig.resolve(&current, happened).await, APPLIED);
+}
+
+pub async fn evidence_about_a_live_lease_is_refused(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let before = rig.get("k").await;
+    for verdict in [Verdict::DidNotHappen, Verdict::StillUnknown] {
+        assert_eq!(rig.resolve(&granted, verdict).await, Fenced::Stale);
+    }
+    assert_eq!(rig.get("k").await, before);
+}
+
+pub async fn inside_retention_it_is_replayed_and_afterwards_new(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let retention = Retention { keep: rig.lease * 2, tombstone: Duration::ZERO };
+    assert_eq!(rig.settle_for(&granted, complete("done"), retention).await, APPLIED);
+    rig.harness.pass(rig.lease).await;
+    assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Completed { .. }));
+    rig.harness.pass(rig.lease * 2).await;
+    let anew = rig.running("k").await;
+    assert_ne!(anew.operation, granted.operation, "a new intent has a new name");
+    assert_eq!(anew.attempt, 1);
+}
+
+pub async fn a_tombstone_answers_expired_and_then_the_key_is_new(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let retention = Retention { keep: rig.lease, tombstone: rig.lease * 2 };
+    assert_eq!(rig.settle_for(&granted, complete("done"), retention).await, APPLIED);
+    rig.harness.pass(rig.lease * 2).await;
+    for _ in 0..2 {
+        assert_eq!(rig.claim(&rig.request("k")).await, Claim::Expired);
+        assert_eq!(rig.settle(&granted, complete("done")).await, Fenced::Stale);
+        rig.store.purge(100).await.expect("purge");
+    }
+    let record = rig.get("k").await.expect("the tombstone");
+    assert_eq!((record.state.name(), record.state.outcome()), (StateName::Expired, None));
+    rig.harness.pass(rig.lease * 2).await;
+    rig.running("k").await;
+}
+
+pub async fn what_is_past_its_time_is_absent_before_it_is_purged(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let retention = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    assert_eq!(rig.settle_for(&granted, complete("done"), retention).await, APPLIED);
+    rig.harness.pass(rig.lease * 2).await;
+    assert_eq!(rig.settle(&granted, complete("done")).await, Fenced::Missing);
+    assert_eq!(rig.renew(&granted).await, Fenced::Missing);
+    let page = rig.store.list(&Query::default()).await.expect("a page");
+    assert_eq!(page.records.len(), 0);
+}
+
+pub async fn purging_takes_what_is_due_in_chunks_and_nothing_else(rig: &Rig<'_>) {
+    let short = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    for index in 0..5 {
+        let granted = rig.running(&format!("due {index}")).await;
+        assert_eq!(rig.settle_for(&granted, complete("done"), short).await, APPLIED);
+    }
+    let kept = rig.running("kept").await;
+    assert_eq!(rig.settle(&kept, complete("kept")).await, APPLIED);
+    let unknown = rig.running("unknown").await;
+    assert_eq!(rig.settle(&unknown, Settlement::Unknown).await, APPLIED);
+    rig.running("running").await;
+    rig.harness.pass(rig.lease * 3).await;
+
+    let first = rig.store.purge(3).await.expect("purge");
+    assert_eq!((first.removed, first.more), (3, true));
+    let rest = rig.store.purge(3).await.expect("purge");
+    assert_eq!((rest.removed, rest.more), (2, false));
+    assert_eq!(rig.store.purge(3).await.expect("purge").removed, 0);
+    for key in ["kept", "unknown", "running"] {
+        assert!(rig.get(key).await.is_some(), "{key} is still there");
+    }
+    assert_eq!(rig.get("due 0").await, None);
+}
+
+pub async fn fences_increase_even_when_the_record_was_forgotten(rig: &Rig<'_>) {
+    if !rig.harness.traits().fences_outlive_records {
+        return;
+    }
+    let short = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    let mut last = Fence(0);
+    for _ in 0..4 {
+        let granted = rig.running("k").await;
+        assert!(granted.lease.fence > last);
+        last = granted.lease.fence;
+        assert_eq!(rig.settle_for(&granted, complete("done"), short).await, APPLIED);
+        rig.harness.pass(rig.lease * 2).await;
+        rig.store.purge(100).await.expect("purge");
+    }
+}
+
+pub async fn keys_do_not_see_each_other(rig: &Rig<'_>) {
+    let first = rig.granted(&rig.request_of("a", "k")).await;
+    let second = rig.granted(&rig.request_of("b", "k")).await;
+    assert_ne!((first.id, first.operation), (second.id, second.operation));
+    assert_eq!(rig.settle(&first, complete("a's")).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request_of("b", "k")).await, Claim::Running { .. }));
+}
+
+async fn granted_of(rig: &Rig<'_>, requests: Vec<ClaimRequest>) -> usize {
+    let tasks: Vec<_> = requests
+        .into_iter()
+        .map(|request| {
+            let store = Arc::clone(&rig.store);
+            tokio::spawn(async move { store.claim(&request).await.expect("a claim") })
+        })
+        .collect();
+    let mut granted = 0;
+    for task in tasks {
+        granted += usize::from(matches!(task.await.expect("a task"), Claim::Granted { .. }));
+    }
+    granted
+}
+
+pub async fn of_concurrent_claims_one_is_granted(rig: &Rig<'_>) {
+    for round in 0..5 {
+        let key = format!("k{round}");
+        let requests = (0..64).map(|_| rig.request(&key)).collect();
+        assert_eq!(granted_of(rig, requests).await, 1);
+    }
+}
+
+pub async fn of_concurrent_takeovers_one_is_granted(rig: &Rig<'_>) {
+    rig.running("k").await;
+    rig.lapse().await;
+    let requests = (0..64).map(|_| takeover(rig, "k")).collect();
+    assert_eq!(granted_of(rig, requests).await, 1);
+}
+
+pub async fn listing_pages_through_all_records_once(rig: &Rig<'_>) {
+    for index in 0..25 {
+        rig.running(&format!("k{index}")).await;
+    }
+    let (mut seen, mut query) = (Vec::new(), Query { limit: 10, ..Query::default() });
+    loop {
+        let page = rig.store.list(&query).await.expect("a page");
+        assert!(page.records.len() <= 10);
+        seen.extend(page.records.iter().map(|record| record.id));
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 25);
+    assert!(seen.is_sorted_by(|a, b| a < b), "in order, each once");
+}
+
+pub async fn listing_selects_by_standing_and_tenant(rig: &Rig<'_>) {
+    let lapsing = rig.running("lapsing").await;
+    rig.lapse().await;
+    rig.running("running").await;
+    rig.granted(&rig.request_of("other", "k")).await;
+    let list = async |query: Query| rig.store.list(&query).await.expect("a page").records;
+
+    let unknown = list(Query { standing: Some(StateName::Unknown), ..Query::default() }).await;
+    assert_eq!(unknown.iter().map(|it| it.id).collect::<Vec<_>>(), [lapsing.id]);
+    let other = list(Query { tenant: Some("other".into()), ..Query::default() }).await;
+    assert_eq!(other.len(), 1);
+    let none = list(Query { operation_name: Some("else".into()), ..Query::default() }).await;
+    assert_eq!(none.len(), 0);
+}
+
+pub async fn stats_count_what_is_there(rig: &Rig<'_>) {
+    rig.running("running").await;
+    let done = rig.running("done").await;
+    assert_eq!(rig.settle(&done, complete("done")).await, APPLIED);
+    let stats = rig.store.stats().await.expect("stats");
+    assert_eq!(stats.records, 2);
+    assert!(stats.bytes > 0);
+    let count = |name: StateName| stats.by_state[name as usize];
+    assert_eq!((count(StateName::Running), count(StateName::Completed)), (1, 1));
+}
