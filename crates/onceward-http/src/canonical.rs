@@ -1,0 +1,1 @@
+//! JSON in one canonical form: equal exactly when two documents mean the same.

@@ -1,0 +1,1 @@
+//! `#[idempotent]`: run an async function once per intent.
