@@ -20,8 +20,8 @@ use divan::counter::ItemsCount;
 use onceward_core::{
     Begin, Claim, ClaimRequest, Clock, Drained, Engine, Fenced, Fingerprint, Holder, Intent, Key,
     Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, Record, RecordId,
-    Retention, Scope, SettleRequest, Settled, Settlement, Store, StoreAdmin, SystemAmbient, Tag,
-    Timestamp,
+    Retention, Scope, SettleRequest, Settled, Settlement, Sketch, Store, StoreAdmin, SystemAmbient,
+    Tag, Timestamp,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
@@ -319,6 +319,7 @@ fn claim_request(n: u64) -> ClaimRequest {
         scope: SCOPE.clone(),
         key: None,
         fingerprint: fingerprint(),
+        sketch: Sketch::default(),
         lease: BRIEFLY / 2,
         lapsed: Lapsed::Unknown,
     }

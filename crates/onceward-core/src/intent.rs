@@ -9,6 +9,7 @@ use sha2::Sha256;
 use crate::fingerprint::Fingerprint;
 use crate::key::{Key, hex};
 use crate::scope::Scope;
+use crate::sketch::{Difference, Part, Sketch, Sketcher};
 
 /// What somebody wants done once: who and what (scope), their name for it (key), and what
 /// exactly they asked for (fingerprint).
@@ -20,12 +21,21 @@ pub struct Intent {
     pub key: Key,
     /// What the request means.
     pub fingerprint: Fingerprint,
+    /// What it consists of, so that a mismatch can say what differs; may be empty.
+    pub parts: Vec<Part>,
 }
 
 impl Intent {
     /// Puts an intent together.
     pub const fn new(scope: Scope, key: Key, fingerprint: Fingerprint) -> Self {
-        Self { scope, key, fingerprint }
+        Self { scope, key, fingerprint, parts: Vec::new() }
+    }
+
+    /// Names the parts by which a mismatch can be explained.
+    #[must_use]
+    pub fn with_parts(mut self, parts: Vec<Part>) -> Self {
+        self.parts = parts;
+        self
     }
 }
 
@@ -72,14 +82,18 @@ impl fmt::Display for RecordId {
 #[derive(Clone)]
 pub struct Identity {
     keyed: Hmac<Sha256>,
+    sketcher: Sketcher,
 }
 
 impl Identity {
     /// Identities keyed with a secret.
     pub fn keyed(secret: &[u8]) -> Self {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
-        let keyed = Hmac::new_from_slice(secret).expect("HMAC takes keys of any length");
-        Self { keyed }
+        let keyed = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+        let derived = keyed.clone().chain_update(b"onceward sketch v1").finalize().into_bytes();
+        let mut half = [0; 16];
+        half.copy_from_slice(&derived[..16]);
+        Self { keyed, sketcher: Sketcher::new(&half) }
     }
 
     /// Identities without a secret: whoever can read the store can test guesses of keys.
@@ -96,6 +110,16 @@ impl Identity {
             mac.update(part.as_bytes());
         }
         RecordId(mac.finalize().into_bytes().into())
+    }
+
+    /// What a record remembers of the parts of its request.
+    pub(crate) fn sketch(&self, id: &RecordId, parts: &[Part]) -> Sketch {
+        self.sketcher.sketch(id, parts)
+    }
+
+    /// In what a refused request differs from the first one under its key.
+    pub(crate) fn compare(&self, id: &RecordId, first: &Sketch, parts: &[Part]) -> Difference {
+        self.sketcher.compare(id, first, parts)
     }
 }
 

@@ -31,6 +31,7 @@ mod record;
 mod resolver;
 mod run;
 mod scope;
+mod sketch;
 mod store;
 mod sweeper;
 
@@ -53,6 +54,7 @@ pub use record::{Record, Retained, Retention, State, StateName};
 pub use resolver::{BoxError, Rebuilder, Recovered, Recovery, Resolver};
 pub use run::{Done, Failure, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
+pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{
     Claim, ClaimRequest, Effect, Fenced, FullStore, Lapsed, Lease, Page, Purged, Query,
     RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,

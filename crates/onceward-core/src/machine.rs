@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::ids::Fence;
 use crate::record::{Record, Retained, Retention, State, StateName};
+use crate::sketch::Sketch;
 use crate::store::{
     Claim, ClaimRequest, Fenced, Lapsed, Lease, RenewRequest, ResolveRequest, SettleRequest,
     Settlement, Verdict,
@@ -71,7 +72,7 @@ pub fn claim(
         Some(standing) => standing,
     };
     if record.fingerprint != request.fingerprint {
-        return Step::same(Claim::Mismatch);
+        return Step::same(Claim::Mismatch { first: record.sketch.clone() });
     }
     match (&record.state, standing) {
         (State::Running { lease_until }, StateName::Running) if own => {
@@ -117,6 +118,7 @@ fn grant(
         scope: request.scope.clone(),
         key: request.key.clone(),
         fingerprint: request.fingerprint,
+        sketch: request.sketch.clone(),
         state: State::Running { lease_until: until },
         owner: request.owner,
         fence,
@@ -245,7 +247,8 @@ pub fn sweep(record: &Record, now: Timestamp) -> Next {
         (None, _) => Next::Remove,
         (Some(StateName::Expired), Some(retained)) if record.state.name() != StateName::Expired => {
             // `updated_at` stays: nothing about the operation changed.
-            Next::Put(Box::new(Record { state: State::Expired { retained }, ..record.clone() }))
+            let (state, sketch) = (State::Expired { retained }, Sketch::default());
+            Next::Put(Box::new(Record { state, sketch, ..record.clone() }))
         }
         _ => Next::Same,
     }

@@ -93,7 +93,7 @@ fn claim_result(claim: &Claim) -> &'static str {
         Claim::Running { .. } => "running",
         Claim::Completed { .. } => "completed",
         Claim::Failed { .. } => "failed",
-        Claim::Mismatch => "mismatch",
+        Claim::Mismatch { .. } => "mismatch",
         Claim::Unknown { .. } => "unknown",
         Claim::Expired => "expired",
     }

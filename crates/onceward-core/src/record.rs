@@ -10,6 +10,7 @@ use crate::intent::RecordId;
 use crate::key::Key;
 use crate::outcome::Outcome;
 use crate::scope::Scope;
+use crate::sketch::Sketch;
 
 /// All that is known about one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub struct Record {
     pub key: Option<Key>,
     /// What was asked for.
     pub fingerprint: Fingerprint,
+    /// What to compare a mismatching request's parts with.
+    pub sketch: Sketch,
     /// Where the operation stands.
     pub state: State,
     /// The token of the last grant.
@@ -186,6 +189,7 @@ impl Record {
     pub fn bytes(&self) -> usize {
         size_of::<Record>()
             + self.scope.heap_bytes()
+            + self.sketch.as_bytes().len()
             + self.key.as_ref().map_or(0, |key| key.expose().len())
             + self.state.outcome().map_or(0, Outcome::heap_bytes)
     }

@@ -14,6 +14,7 @@ use crate::key::Key;
 use crate::outcome::Outcome;
 use crate::record::{Record, Retention, StateName};
 use crate::scope::Scope;
+use crate::sketch::Sketch;
 
 /// Keeps records and decides, atomically per record, who may run.
 ///
@@ -83,6 +84,8 @@ pub struct ClaimRequest {
     pub key: Option<Key>,
     /// What is asked for.
     pub fingerprint: Fingerprint,
+    /// What to remember of its parts, to explain a later mismatch.
+    pub sketch: Sketch,
     /// For how long, until renewed.
     pub lease: Duration,
     /// What to do about an owner whose lease has lapsed.
@@ -133,7 +136,10 @@ pub enum Claim {
         outcome: Outcome,
     },
     /// The key was used for another request.
-    Mismatch,
+    Mismatch {
+        /// What the record remembers of the first request's parts.
+        first: Sketch,
+    },
     /// Nobody can prove what happened.
     Unknown {
         /// The operation's name.

@@ -83,14 +83,17 @@ async fn other_items_under_the_key_are_a_mismatch() {
     bulk.run(items(&[1, 2]), books.work()).await.unwrap();
     for other in [&[1, 3][..], &[1], &[2, 1], &[1, 2, 3]] {
         let refused = bulk.run(items(other), books.work()).await;
-        assert!(matches!(refused, Err(BulkError::Rejected(Rejection::Mismatch))), "{other:?}");
+        assert!(
+            matches!(refused, Err(BulkError::Rejected(Rejection::Mismatch { .. }))),
+            "{other:?}"
+        );
     }
     let changed = vec![
         BulkItem { id: "line-1".into(), input: 1 },
         BulkItem { id: "line-2".into(), input: 9 },
     ];
     let refused = bulk.run(changed, books.work()).await;
-    assert!(matches!(refused, Err(BulkError::Rejected(Rejection::Mismatch))));
+    assert!(matches!(refused, Err(BulkError::Rejected(Rejection::Mismatch { .. }))));
     assert_eq!(books.done(), [1, 2]);
 }
 

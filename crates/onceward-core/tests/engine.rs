@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::*;
 use onceward_core::{
-    Begin, BeginError, Drained, Engine, Lost, MemoryStore, OnLapse, Rejection, Settled, StateName,
+    Begin, BeginError, Drained, Engine, Lost, MemoryStore, OnLapse, Part, Rejection, Settled,
+    StateName,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{Instant, sleep, timeout};
@@ -68,7 +69,23 @@ async fn a_mismatch_is_told_even_while_the_first_is_running() {
     let engine = bench.engine();
     let _running = permit(&engine, "k").await;
     let begin = engine.begin(&other_request("k")).await.unwrap();
-    assert!(matches!(begin, Begin::Reject(Rejection::Mismatch)));
+    assert!(matches!(begin, Begin::Reject(Rejection::Mismatch { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mismatch_tells_which_parts_differ() {
+    let engine = Bench::new().engine();
+    let part = |name, value| Part { name, value };
+    let first = intent("k").with_parts(vec![part(1, 10), part(2, 20), part(3, 30)]);
+    let Ok(Begin::Execute(_running)) = engine.begin(&first).await else { panic!() };
+    let second = other_request("k").with_parts(vec![part(1, 10), part(2, 21)]);
+    match engine.begin(&second).await.unwrap() {
+        Begin::Reject(Rejection::Mismatch { difference }) => {
+            assert_eq!(difference.changed().collect::<Vec<_>>(), [1]);
+            assert_eq!(difference.missing(), 1);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 // Waiting -----------------------------------------------------------------------------------

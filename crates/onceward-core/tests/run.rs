@@ -167,7 +167,7 @@ async fn another_request_under_the_key_is_rejected() {
     work.run(&engine, "k", Ok(1)).await.unwrap();
     let other = async |_: Grant| -> std::result::Result<u8, Failure<String>> { Ok(2) };
     let refused = engine.run(&other_request("k"), other).await;
-    assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch))));
+    assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch { .. }))));
 }
 
 // Finding out -------------------------------------------------------------------------------

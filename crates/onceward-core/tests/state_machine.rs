@@ -6,8 +6,8 @@ use std::time::Duration;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
     ClaimRequest, Fence, Fingerprint, Holder, Lapsed, OperationId, Outcome, OwnerToken, Record,
-    RecordId, RenewRequest, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Tag,
-    Timestamp, Verdict,
+    RecordId, RenewRequest, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch,
+    Tag, Timestamp, Verdict,
 };
 
 /// From which state, by which event, to which state.
@@ -114,6 +114,7 @@ fn request(lapsed: Lapsed, now: Timestamp) -> ClaimRequest {
         scope: Scope::new("tenant", "caller", "operation").unwrap(),
         key: None,
         fingerprint: Fingerprint::of_parts(&[]),
+        sketch: Sketch::default(),
         lease: LEASE,
         lapsed,
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
     OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, ResolveRequest, Retention,
-    Scope, SettleRequest, Settlement, State, StateName, Store as _, StoreAdmin as _, Tag, Verdict,
+    Scope, SettleRequest, Settlement, Sketch, State, StateName, Store as _, StoreAdmin as _, Tag,
+    Verdict,
 };
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
@@ -164,6 +165,7 @@ impl<'a> Pair<'a> {
             scope: scope(),
             key: None,
             fingerprint: Fingerprint::of_parts(&[&[request]]),
+            sketch: Sketch::from_stored(&[request; 6]),
             lease: self.lease,
             lapsed: if lapsed { Lapsed::Takeover } else { Lapsed::Unknown },
         };
@@ -193,7 +195,8 @@ impl<'a> Pair<'a> {
                 format!("failed {:?} {:?}", name(operation), outcome.bytes)
             }
             Claim::Unknown { operation } => format!("unknown {:?}", name(operation)),
-            Claim::Mismatch | Claim::Expired => format!("{claim:?}"),
+            Claim::Mismatch { first } => format!("mismatch with {:?}", first.as_bytes()),
+            Claim::Expired => "expired".to_owned(),
         }
     }
 

@@ -40,6 +40,7 @@ impl PendingClaim {
             scope: intent.scope.clone(),
             key: engine.policy.keep_key().then(|| intent.key.clone()),
             fingerprint: intent.fingerprint,
+            sketch: engine.shared.identity.sketch(&id, &intent.parts),
             lease: engine.policy.lease(),
             lapsed: engine.policy.lapsed(),
         };

@@ -19,6 +19,7 @@ use crate::intent::{Identity, Intent, RecordId};
 use crate::outcome::{Content, Outcome};
 use crate::policy::{OnLapse, Policy, PolicyBuilder};
 use crate::resolver::{BoxError, Rebuilder, Recovery};
+use crate::sketch::Difference;
 use crate::store::{Claim, Store, StoreError};
 pub use drain::Drained;
 pub use permit::{Grant, Lost, Permit, Settled};
@@ -84,7 +85,10 @@ pub enum Ended {
 pub enum Rejection {
     /// The key was used for another request. Never retry with it.
     #[error("the key was used for another request; a new request needs a new key")]
-    Mismatch,
+    Mismatch {
+        /// In which of the intent's parts the two differ, as far as that is known.
+        difference: Difference,
+    },
     /// The first attempt is still running. Retry with the same key, later.
     #[error("operation {operation} is still running; retry with the same key in {retry_after:?}")]
     Running {
@@ -189,7 +193,10 @@ impl Engine {
                     Rejection::Running { operation, retry_after: self.policy.retry_after() }
                 }
                 Claim::Unknown { operation } => Rejection::Unknown { operation },
-                Claim::Mismatch => Rejection::Mismatch,
+                Claim::Mismatch { first } => {
+                    let difference = self.shared.identity.compare(&id, &first, &intent.parts);
+                    Rejection::Mismatch { difference }
+                }
                 Claim::Expired => Rejection::Expired,
             };
             match (reject, next_wake_up) {

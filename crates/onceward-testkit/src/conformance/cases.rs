@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, Holder, Lapsed, Outcome, OwnerToken, Query,
-    Retention, Settlement, StateName, Tag, Verdict,
+    Retention, Settlement, Sketch, StateName, Tag, Verdict,
 };
 
 use super::rig::{APPLIED, Granted, Rig, complete, outcome};
@@ -41,18 +41,25 @@ pub async fn another_token_finds_it_running(rig: &Rig<'_>) {
 }
 
 fn other_request(rig: &Rig<'_>, key: &str) -> ClaimRequest {
-    ClaimRequest { fingerprint: Fingerprint::of_parts(&[b"other"]), ..rig.request(key) }
+    let (fingerprint, sketch) =
+        (Fingerprint::of_parts(&[b"other"]), Sketch::from_stored(b"other."));
+    ClaimRequest { fingerprint, sketch, ..rig.request(key) }
+}
+
+/// The refusal of [`other_request`], with what is needed to say in what it differs.
+fn mismatch() -> Claim {
+    Claim::Mismatch { first: Sketch::from_stored(b"first.") }
 }
 
 pub async fn another_request_is_a_mismatch_even_while_the_first_is_running(rig: &Rig<'_>) {
     rig.running("k").await;
-    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, mismatch());
 }
 
 pub async fn another_request_is_a_mismatch_after_completion(rig: &Rig<'_>) {
     let granted = rig.running("k").await;
     assert_eq!(rig.settle(&granted, complete("done")).await, APPLIED);
-    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, mismatch());
     assert!(matches!(rig.claim(&rig.request("k")).await, Claim::Completed { .. }));
 }
 
@@ -190,7 +197,7 @@ pub async fn a_lapsed_lease_is_unknown_to_everybody(rig: &Rig<'_>) {
     let stored = rig.get("k").await.map(|record| record.state.name());
     assert_eq!(stored, Some(StateName::Unknown), "who was told so can rely on it");
     assert_eq!(rig.claim(&request).await, unknown, "its own token too");
-    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, mismatch());
 }
 
 fn takeover(rig: &Rig<'_>, key: &str) -> ClaimRequest {
@@ -243,7 +250,7 @@ pub async fn who_took_over_cannot_say_that_nothing_happened(rig: &Rig<'_>) {
     let (_, current) = taken_over(rig).await;
     assert_eq!(rig.settle(&current, Settlement::Release).await, APPLIED);
     // The first owner may have had its effect, so the key is not free.
-    assert_eq!(rig.claim(&other_request(rig, "k")).await, Claim::Mismatch);
+    assert_eq!(rig.claim(&other_request(rig, "k")).await, mismatch());
     let third = rig.granted(&takeover(rig, "k")).await;
     assert_eq!((third.operation, third.attempt), (current.operation, 3));
     assert_eq!(rig.settle(&third, Settlement::Release).await, APPLIED);

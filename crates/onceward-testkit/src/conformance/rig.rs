@@ -6,7 +6,7 @@ use std::time::Duration;
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed, Lease,
     OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, ResolveRequest, Retention,
-    Scope, SettleRequest, Settlement, SystemAmbient, Tag, Verdict,
+    Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag, Verdict,
 };
 
 use super::Harness;
@@ -54,6 +54,7 @@ impl<'a> Rig<'a> {
             scope,
             key: None,
             fingerprint: Fingerprint::of_parts(&[b"request"]),
+            sketch: Sketch::from_stored(b"first."),
             lease: self.lease,
             lapsed: Lapsed::Unknown,
         }

@@ -1,0 +1,175 @@
+//! What a refused request differed in, told without keeping what was in either.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use siphasher::sip::SipHasher13;
+
+use crate::intent::RecordId;
+
+/// One named part of a request, as hashes: a field of its body, its query, an argument.
+///
+/// Whoever makes an intent chooses the parts and can name the n-th of them again. The
+/// hashes must be the same in every release, and never leave the process: a store only
+/// sees a [`Sketch`] of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// A hash of its name.
+    pub name: u64,
+    /// A hash of its value.
+    pub value: u64,
+}
+
+/// A record's memory of the parts of its request: six bytes each.
+///
+/// Keyed with the engine's secret and bound to one record, and two bytes of value only: it
+/// tells that a value changed (it misses one change in 65,536), never what it was. A
+/// mismatch is always decided by the fingerprint, and the sketch only explains it.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Sketch(Option<Arc<[u8]>>);
+
+/// The parts in which a refused request differs from the first one under its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Difference {
+    changed: u64,
+    missing: u32,
+}
+
+/// Parts that a sketch covers at most; more are left out.
+pub const SKETCH_PARTS_MAX: usize = 64;
+
+const NAME_BYTES: usize = 4;
+const PART_BYTES: usize = 6;
+
+impl Sketch {
+    /// A sketch read back from a store.
+    pub fn from_stored(bytes: &[u8]) -> Self {
+        Self((!bytes.is_empty()).then(|| bytes.into()))
+    }
+
+    /// What a store keeps of it; empty where nothing is explained.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.as_bytes().chunks_exact(PART_BYTES)
+    }
+}
+
+impl fmt::Debug for Sketch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sketch({} parts)", self.as_bytes().len() / PART_BYTES)
+    }
+}
+
+impl Difference {
+    /// The positions, among the refused request's parts, of those that are new or have
+    /// another value.
+    pub fn changed(self) -> impl Iterator<Item = usize> {
+        (0..SKETCH_PARTS_MAX).filter(move |position| self.changed >> position & 1 == 1)
+    }
+
+    /// How many parts of the first request the refused one does not have.
+    pub fn missing(self) -> usize {
+        self.missing as usize
+    }
+}
+
+/// Makes and compares sketches.
+#[derive(Clone)]
+pub(crate) struct Sketcher {
+    keys: (u64, u64),
+}
+
+impl Sketcher {
+    pub(crate) fn new(secret: &[u8; 16]) -> Self {
+        let whole = u128::from_le_bytes(*secret);
+        Self { keys: (whole as u64, (whole >> 64) as u64) }
+    }
+
+    pub(crate) fn sketch(&self, id: &RecordId, parts: &[Part]) -> Sketch {
+        let kept = &parts[..parts.len().min(SKETCH_PARTS_MAX)];
+        let bytes: Vec<u8> = kept.iter().flat_map(|part| self.piece(id, part)).collect();
+        Sketch::from_stored(&bytes)
+    }
+
+    /// Compares a refused request's parts with the sketch of the first.
+    pub(crate) fn compare(&self, id: &RecordId, first: &Sketch, parts: &[Part]) -> Difference {
+        let mut difference = Difference::default();
+        let mut in_both = 0;
+        if first.as_bytes().is_empty() {
+            return difference;
+        }
+        for (position, part) in parts.iter().take(SKETCH_PARTS_MAX).enumerate() {
+            let piece = self.piece(id, part);
+            let same_name = first.pieces().find(|old| old[..NAME_BYTES] == piece[..NAME_BYTES]);
+            in_both += u32::from(same_name.is_some());
+            if same_name != Some(&piece[..]) {
+                difference.changed |= 1 << position;
+            }
+        }
+        difference.missing = (first.pieces().count() as u32).saturating_sub(in_both);
+        difference
+    }
+
+    fn piece(&self, id: &RecordId, part: &Part) -> [u8; PART_BYTES] {
+        let name = self.hash(id, &[part.name]).to_le_bytes();
+        let value = self.hash(id, &[part.name, part.value]).to_le_bytes();
+        [name[0], name[1], name[2], name[3], value[0], value[1]]
+    }
+
+    fn hash(&self, id: &RecordId, words: &[u64]) -> u64 {
+        let mut hash = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hash.write(id.as_bytes());
+        for word in words {
+            hash.write(&word.to_le_bytes());
+        }
+        hash.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: RecordId = RecordId::from_bytes([7; 32]);
+
+    fn part(name: u64, value: u64) -> Part {
+        Part { name, value }
+    }
+
+    fn differs(first: &[Part], second: &[Part]) -> (Vec<usize>, usize) {
+        let sketcher = Sketcher::new(&[1; 16]);
+        let difference = sketcher.compare(&ID, &sketcher.sketch(&ID, first), second);
+        (difference.changed().collect(), difference.missing())
+    }
+
+    #[test]
+    fn changed_new_and_missing_parts_are_told_apart() {
+        let first = [part(1, 10), part(2, 20), part(3, 30)];
+        assert_eq!(differs(&first, &first), (vec![], 0));
+        assert_eq!(differs(&first, &[part(1, 10), part(2, 21), part(3, 30)]), (vec![1], 0));
+        assert_eq!(differs(&first, &[part(3, 30), part(1, 10), part(9, 9)]), (vec![2], 1));
+        assert_eq!(differs(&[], &first), (vec![], 0));
+    }
+
+    #[test]
+    fn a_sketch_is_bound_to_its_record_and_its_secret() {
+        let parts = [part(1, 10)];
+        let one = Sketcher::new(&[1; 16]).sketch(&ID, &parts);
+        assert_ne!(one, Sketcher::new(&[2; 16]).sketch(&ID, &parts));
+        let other = RecordId::from_bytes([8; 32]);
+        assert_ne!(one, Sketcher::new(&[1; 16]).sketch(&other, &parts));
+        assert_eq!(one.as_bytes().len(), 6);
+    }
+
+    #[test]
+    fn many_parts_are_cut_and_a_torn_sketch_does_not_panic() {
+        let many: Vec<Part> = (0..100).map(|n| part(n, n)).collect();
+        assert_eq!(differs(&many, &many), (vec![], 0));
+        let torn = Sketch::from_stored(&[1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(Sketcher::new(&[1; 16]).compare(&ID, &torn, &many).missing(), 1);
+    }
+}
