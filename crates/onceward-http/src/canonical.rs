@@ -1,1 +1,0 @@
-//! JSON in one canonical form: equal exactly when two documents mean the same.

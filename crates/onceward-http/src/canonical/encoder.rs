@@ -1,0 +1,98 @@
+//! Writing the canonical form.
+
+use super::document::{Document, Node, NodeId, Step};
+use super::selection::{Cut, Target};
+
+/// Appends values of a document, in the form that [the module](super) lists.
+pub(super) struct Encoder<'d> {
+    pub(super) document: &'d Document<'d>,
+    pub(super) out: &'d mut Vec<u8>,
+}
+
+const ABSENT: u8 = b'_';
+
+impl<'d> Encoder<'d> {
+    pub(super) fn new(document: &'d Document<'d>, out: &'d mut Vec<u8>) -> Self {
+        Self { document, out }
+    }
+
+    pub(super) fn target(&mut self, target: Target<'_>) {
+        match target.found {
+            Some((node, cut)) => self.value(node, cut),
+            None => self.absent(),
+        }
+    }
+
+    pub(super) fn value(&mut self, id: NodeId, cut: Cut<'_>) {
+        match self.document.node(id) {
+            Node::Null => self.out.push(b'z'),
+            Node::False => self.out.push(b'f'),
+            Node::True => self.out.push(b't'),
+            Node::Number(span) => self.out.extend_from_slice(self.document.made(span).as_bytes()),
+            Node::Borrowed(_) | Node::Unescaped(_) => self.string(self.document.string(id)),
+            Node::Array { .. } | Node::Object { .. } => self.container(id, cut),
+        }
+    }
+
+    fn container(&mut self, id: NodeId, cut: Cut<'_>) {
+        self.open(id);
+        for child in self.document.children(id) {
+            match cut.step(child.step) {
+                Some(cut) => {
+                    self.step(child.step);
+                    self.value(child.node, cut);
+                }
+                None => self.gap(child.step),
+            }
+        }
+        self.close(id);
+    }
+
+    /// What stands before a container's children.
+    pub(super) fn open(&mut self, id: NodeId) {
+        self.out.push(if self.is_array(id) { b'[' } else { b'{' });
+    }
+
+    pub(super) fn close(&mut self, id: NodeId) {
+        self.out.push(if self.is_array(id) { b']' } else { b'}' });
+    }
+
+    fn is_array(&self, id: NodeId) -> bool {
+        matches!(self.document.node(id), Node::Array { .. })
+    }
+
+    /// What stands before a child.
+    pub(super) fn step(&mut self, step: Step<'_>) {
+        match step {
+            Step::Member(name) => self.string(name),
+            Step::Item(_) => {}
+        }
+    }
+
+    /// What stands for a child that is excluded.
+    pub(super) fn gap(&mut self, step: Step<'_>) {
+        match step {
+            Step::Member(_) => {}
+            Step::Item(_) => self.absent(),
+        }
+    }
+
+    fn absent(&mut self) {
+        self.out.push(ABSENT);
+    }
+
+    fn string(&mut self, text: &str) {
+        self.out.push(b's');
+        self.length(text.len());
+        self.out.extend_from_slice(text.as_bytes());
+    }
+
+    /// Seven bits a byte, the lowest first.
+    fn length(&mut self, mut length: usize) {
+        while length >= 0x80 {
+            self.out.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        self.out.push(length as u8);
+    }
+}

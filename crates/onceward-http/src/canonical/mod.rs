@@ -1,0 +1,86 @@
+//! JSON in one canonical form: equal exactly when two documents mean the same.
+//!
+//! Member order, blanks and escapes do not matter. Numbers are compared by their exact decimal
+//! value and never become floating point: `100`, `1e2` and `100.0` are one number (so are `0`
+//! and `-0`), and 9007199254740993 is not 9007199254740992. Everything else counts: the order
+//! of items, the type of a value, `null` or absent, every code point (no Unicode
+//! normalisation). This is **not** RFC 8785, whose number rule would make two amounts equal.
+//!
+//! A text is read once into a flat list of nodes ([`document`], [`parser`], [`number`]), the
+//! members of each object are sorted when it closes, and a walk over the nodes writes the form
+//! ([`encoder`]). So a byte is copied twice at most, however deep it is, and all takes time
+//! linear in the text, but for the sorting (`n log n`). No value is ever in an error, and of
+//! the parts only hashes and pointers are given out ([`parts`]).
+//!
+//! # The form
+//!
+//! It is not JSON and not for reading; it is prefix-free, so that it can stand beside other
+//! things in a hash.
+//!
+//! | value | bytes |
+//! |---|---|
+//! | `null`, `false`, `true` | `z`, `f`, `t` |
+//! | zero | `0` |
+//! | number | `+` or `-`, its digits without zeros at either end, `e` and the power of ten that makes it exact if that is not 0, `;` |
+//! | string | `s`, the length (LEB128), UTF-8 |
+//! | array | `[`, items, `]` |
+//! | object | `{`, for each member its name as a string and its value, by the bytes of the names, `}` |
+//! | what a selection takes out of an array, or does not find | `_` |
+//!
+//! The power of ten is written in decimal however large it is, so `1e999999999999999999999` is
+//! exact and costs no more than its text.
+
+mod document;
+mod encoder;
+mod number;
+mod parser;
+mod parts;
+mod selection;
+
+use onceward_core::Part;
+
+use document::Document;
+use encoder::Encoder;
+pub use parser::{DEPTH_MAX, Unclean};
+pub use parts::PARTS_MAX;
+use parts::{Hashes, Names, Plan};
+pub use selection::{InvalidPointer, Selection};
+
+/// Appends the canonical form of a JSON text to `out`, and its parts to `parts` if somebody
+/// may want to know later in which part another text differs.
+///
+/// An [`Unclean`] text has no canonical form, and nothing was appended.
+///
+/// There are at most [`PARTS_MAX`] parts. The containers next to the root are taken apart
+/// first, until so many parts are reached; what is deeper than four levels, an array of more
+/// than eight items, and what does not fit stays one part with its container's pointer. The
+/// order depends on the names only, and a part's hashes on its pointer and its canonical form:
+/// not on how either was written, and not on this release. The hashes are not keyed, so a
+/// short value can be guessed from its hash: they are not for keeping as they are.
+pub fn canonicalize(
+    text: &[u8],
+    selection: &Selection,
+    out: &mut Vec<u8>,
+    parts: Option<&mut Vec<Part>>,
+) -> Result<(), Unclean> {
+    let document = Document::parse(text)?;
+    out.reserve(text.len() + text.len() / 8);
+    let mut encoder = Encoder::new(&document, out);
+    match parts {
+        None => selection.targets(&document).for_each(|target| encoder.target(target)),
+        Some(parts) => Plan::of(&document, selection).carry_out(encoder, Hashes(parts)),
+    }
+    Ok(())
+}
+
+/// The JSON pointers of the parts that [`canonicalize`] gives for this text, in their order.
+///
+/// Slower, for the moment in which somebody is told what differs. Pointers hold names of
+/// members, never values.
+pub fn part_names(text: &[u8], selection: &Selection) -> Result<Vec<String>, Unclean> {
+    let document = Document::parse(text)?;
+    let (mut form, mut names) = (Vec::new(), Vec::new());
+    let encoder = Encoder::new(&document, &mut form);
+    Plan::of(&document, selection).carry_out(encoder, Names(&mut names));
+    Ok(names)
+}

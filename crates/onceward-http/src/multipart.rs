@@ -1,0 +1,246 @@
+//! The parts of a `multipart/form-data` body (RFC 7578, RFC 2046) that is in memory as a whole.
+//!
+//! For a fingerprint over the parts: a client that sends a form again draws another boundary.
+//! What a part is must therefore follow from the fields of [`MultipartPart`] alone, and a body
+//! that says anything else, or that servers may read in different ways, is [`Malformed`]: it
+//! can only be compared byte by byte. So there is no preamble, no bare line feed, no folded or
+//! unknown header, no second header or parameter of a kind.
+
+use memchr::memmem::{self, Finder};
+use thiserror::Error;
+
+/// One field of a form, borrowed from the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MultipartPart<'b> {
+    /// As it was written between the quotes: escapes in it are not decoded, as there are
+    /// several customs.
+    pub name: &'b [u8],
+    /// Likewise.
+    pub filename: Option<&'b [u8]>,
+    /// The parameter `filename*`, which .NET sends beside the other.
+    pub filename_extended: Option<&'b [u8]>,
+    /// The value of the header.
+    pub content_type: Option<&'b [u8]>,
+    /// The content.
+    pub bytes: &'b [u8],
+}
+
+/// Why a body cannot be told by its parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// RFC 2046 has 1 to 70 characters of a certain kind, of which the last is no blank.
+    #[error("the boundary is not allowed")]
+    Boundary,
+    /// It does not begin with the boundary, or does not end with its closing form.
+    #[error("the body is not enclosed in boundaries")]
+    Enclosure,
+    /// The boundary begins a line, but something else follows it there.
+    #[error("a line begins with the boundary and does not end with it")]
+    Delimiter,
+    /// No empty line ends them, or one is not `name: value`, unknown, or there twice.
+    #[error("a part has headers that are not understood")]
+    Header,
+    /// A part without `Content-Disposition: form-data` and a name, or with parameters beside
+    /// the known ones.
+    #[error("a part does not say which field of the form it is")]
+    Disposition,
+    /// A part is not as long as it says.
+    #[error("a part has a wrong length")]
+    Length,
+}
+
+/// Splits a body at its boundary. An empty form has no parts.
+///
+/// Takes time linear in the body, and memory for its parts only.
+pub fn parts<'b>(body: &'b [u8], boundary: &str) -> Result<Vec<MultipartPart<'b>>, Malformed> {
+    check(boundary)?;
+    let delimiter = format!("\r\n--{boundary}");
+    let finder = Finder::new(&delimiter);
+    // The first delimiter has no line before it.
+    let mut rest = body.strip_prefix(&delimiter.as_bytes()[2..]).ok_or(Malformed::Enclosure)?;
+    let mut parts = Vec::new();
+    while let After::Part(begin) = after(rest)? {
+        let end = finder.find(begin).ok_or(Malformed::Enclosure)?;
+        parts.push(part(&begin[..end])?);
+        rest = &begin[end + delimiter.len()..];
+    }
+    Ok(parts)
+}
+
+fn check(boundary: &str) -> Result<(), Malformed> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&byte);
+    let fine = (1..=70).contains(&boundary.len())
+        && boundary.bytes().all(allowed)
+        && !boundary.ends_with(' ');
+    if fine { Ok(()) } else { Err(Malformed::Boundary) }
+}
+
+/// What follows a boundary.
+enum After<'b> {
+    /// The next part, and all after it.
+    Part(&'b [u8]),
+    /// Nothing but a line's end.
+    Nothing,
+}
+
+fn after(rest: &[u8]) -> Result<After<'_>, Malformed> {
+    if let Some(epilogue) = rest.strip_prefix(b"--") {
+        let nothing = matches!(skip_blanks(epilogue), b"" | b"\r\n");
+        return if nothing { Ok(After::Nothing) } else { Err(Malformed::Enclosure) };
+    }
+    skip_blanks(rest).strip_prefix(b"\r\n").map(After::Part).ok_or(Malformed::Delimiter)
+}
+
+fn part(part: &[u8]) -> Result<MultipartPart<'_>, Malformed> {
+    let end = memmem::find(part, b"\r\n\r\n").ok_or(Malformed::Header)?;
+    let headers = Headers::read(&part[..end])?;
+    let bytes = &part[end + 4..];
+    headers.check(bytes)?;
+    let disposition = Disposition::read(headers.disposition.ok_or(Malformed::Disposition)?)?;
+    Ok(MultipartPart {
+        name: disposition.name.ok_or(Malformed::Disposition)?,
+        filename: disposition.filename,
+        filename_extended: disposition.filename_extended,
+        content_type: headers.content_type,
+        bytes,
+    })
+}
+
+/// The headers of a part, of those that a form may have.
+#[derive(Default)]
+struct Headers<'b> {
+    disposition: Option<&'b [u8]>,
+    content_type: Option<&'b [u8]>,
+    /// Sent by some clients, and no news.
+    content_length: Option<&'b [u8]>,
+    transfer_encoding: Option<&'b [u8]>,
+}
+
+impl<'b> Headers<'b> {
+    fn read(block: &'b [u8]) -> Result<Self, Malformed> {
+        let mut headers = Self::default();
+        let mut rest = Some(block);
+        while let Some(lines) = rest {
+            let (line, next) = match memmem::find(lines, b"\r\n") {
+                Some(end) => (&lines[..end], Some(&lines[end + 2..])),
+                None => (lines, None),
+            };
+            headers.take(line)?;
+            rest = next;
+        }
+        Ok(headers)
+    }
+
+    fn take(&mut self, line: &'b [u8]) -> Result<(), Malformed> {
+        let control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+        let colon = memchr::memchr(b':', line).ok_or(Malformed::Header)?;
+        let slot = match &line[..colon].to_ascii_lowercase()[..] {
+            b"content-disposition" => &mut self.disposition,
+            b"content-type" => &mut self.content_type,
+            b"content-length" => &mut self.content_length,
+            b"content-transfer-encoding" => &mut self.transfer_encoding,
+            _ => return Err(Malformed::Header),
+        };
+        if line.iter().any(control) {
+            return Err(Malformed::Header);
+        }
+        fill(slot, trim(&line[colon + 1..]), Malformed::Header)
+    }
+
+    /// Whether the headers that are not told to the caller say nothing new.
+    fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
+        let length = bytes.len().to_string();
+        if self.content_length.is_some_and(|said| said != length.as_bytes()) {
+            return Err(Malformed::Length);
+        }
+        let plain: [&[u8]; 3] = [b"binary", b"8bit", b"7bit"];
+        let is_plain = |said: &[u8]| plain.iter().any(|plain| said.eq_ignore_ascii_case(plain));
+        match self.transfer_encoding {
+            Some(said) if !is_plain(said) => Err(Malformed::Header),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The parameters of `Content-Disposition: form-data`.
+#[derive(Default)]
+struct Disposition<'b> {
+    name: Option<&'b [u8]>,
+    filename: Option<&'b [u8]>,
+    filename_extended: Option<&'b [u8]>,
+}
+
+impl<'b> Disposition<'b> {
+    fn read(value: &'b [u8]) -> Result<Self, Malformed> {
+        let (kind, mut rest) = token(value);
+        if !kind.eq_ignore_ascii_case(b"form-data") {
+            return Err(Malformed::Disposition);
+        }
+        let mut disposition = Self::default();
+        while let Some(parameter) = skip_blanks(rest).strip_prefix(b";") {
+            let (name, after) = token(skip_blanks(parameter));
+            let value = after.strip_prefix(b"=").ok_or(Malformed::Disposition)?;
+            let (value, after) = parameter_value(value)?;
+            fill(disposition.slot(name)?, value, Malformed::Disposition)?;
+            rest = after;
+        }
+        if skip_blanks(rest).is_empty() { Ok(disposition) } else { Err(Malformed::Disposition) }
+    }
+
+    fn slot(&mut self, name: &[u8]) -> Result<&mut Option<&'b [u8]>, Malformed> {
+        match &name.to_ascii_lowercase()[..] {
+            b"name" => Ok(&mut self.name),
+            b"filename" => Ok(&mut self.filename),
+            b"filename*" => Ok(&mut self.filename_extended),
+            _ => Err(Malformed::Disposition),
+        }
+    }
+}
+
+/// Sets what must not be set twice.
+fn fill<'b>(
+    slot: &mut Option<&'b [u8]>,
+    value: &'b [u8],
+    twice: Malformed,
+) -> Result<(), Malformed> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(twice),
+    }
+}
+
+/// A token or what is between quotes, and what follows. A token has no backslash, so the two
+/// cannot be mixed up.
+fn parameter_value(text: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let Some(quoted) = text.strip_prefix(b"\"") else {
+        let (value, rest) = token(text);
+        return if value.is_empty() { Err(Malformed::Disposition) } else { Ok((value, rest)) };
+    };
+    let mut at = 0;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', quoted.get(at..).unwrap_or_default()) {
+        at += found;
+        if quoted[at] == b'"' {
+            return Ok((&quoted[..at], &quoted[at + 1..]));
+        }
+        // The escaped byte, whatever it is.
+        at += 2;
+    }
+    Err(Malformed::Disposition)
+}
+
+fn token(text: &[u8]) -> (&[u8], &[u8]) {
+    let inside = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    let end = text.iter().position(|byte| !inside(byte)).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn skip_blanks(text: &[u8]) -> &[u8] {
+    let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    &text[blanks..]
+}
+
+fn trim(text: &[u8]) -> &[u8] {
+    let text = skip_blanks(text);
+    let blanks = text.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    &text[..text.len() - blanks]
+}
