@@ -177,6 +177,17 @@ pub enum InvalidScope {
     },
 }
 
+impl InvalidScope {
+    /// Which part it is.
+    pub const fn part(&self) -> ScopePart {
+        match self {
+            Self::Empty { part } | Self::TooLong { part, .. } | Self::Character { part, .. } => {
+                *part
+            }
+        }
+    }
+}
+
 impl fmt::Display for ScopePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,12 +1,56 @@
-//! The Idempotency-Key protocol as a tower layer: one effect and one answer for every retry
-//! of an HTTP request.
+//! The Idempotency-Key protocol as a tower layer: one effect and one answer for every
+//! retry of an HTTP request.
+//!
+//! [`Onceward::layer`] begins; [`Rules`] are the protocol's switches; a handler learns about
+//! its [`Execution`] and says its [`Fate`]. `exchange.rs` tells the whole story of a request
+//! on one screen. Works with axum, hyper and any tower service over `http` types.
 
+#[cfg(feature = "axum")]
+pub mod axum;
+mod body;
 mod canonical;
+mod exchange;
+mod fingerprint;
+mod header;
+#[cfg(feature = "jwt")]
+mod jwt;
+mod layer;
 mod multipart;
+mod outlive;
+mod problem;
+mod reply;
+mod rules;
+mod scope;
+mod service;
+mod speak;
+
+pub use body::Body;
+#[cfg(feature = "jwt")]
+pub use jwt::{InvalidJwks, Jwt};
+pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
+pub use problem::{Code, PROBLEM_DOCS, Problem};
+pub use reply::{KEPT_HEADERS, TAG};
+pub use rules::{
+    CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax, OutcomeMap,
+    Outcomes, ReplayRules, ReplayStatus, Rules, StoreDown,
+};
+pub use scope::{Denied, Source};
+pub use service::{OncewardService, ResponseFuture};
+pub use speak::{Execution, Fate, OUTCOME_HEADER, Reference, Sensitive};
 
 /// For this crate's fuzz targets, benchmarks and tests. Not part of the API.
 #[doc(hidden)]
 pub mod testing {
     pub use crate::canonical::*;
     pub use crate::multipart::*;
+
+    /// Reads one value of the key's header, by the default rules.
+    pub fn read_key(value: &[u8]) -> Result<onceward_core::Key, String> {
+        crate::header::read(value, &crate::KeyRules::default())
+    }
+
+    /// Reads a stored reply and writes it again; `None` if it is none.
+    pub fn reply_round_trip(stored: &bytes::Bytes) -> Option<bytes::Bytes> {
+        crate::reply::round_trip(stored)
+    }
 }

@@ -64,8 +64,9 @@ impl Selection {
         &'s self,
         document: &Document<'_>,
     ) -> impl Iterator<Item = Target<'s>> {
-        self.include.iter().map(|pointer| {
-            Target { pointer: &pointer.text, found: self.find(&pointer.segments, document) }
+        self.include.iter().map(|pointer| Target {
+            pointer: &pointer.text,
+            found: self.find(&pointer.segments, document),
         })
     }
 

@@ -1,0 +1,335 @@
+//! One guarded request, from its head to its answer. This is the protocol.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{Request, Response, response};
+use http_body::Body as HttpBody;
+use onceward_core::{
+    Begin, BeginError, BoxError, Content, Disposition, Intent, OnLapse, OperationId, Outcome,
+    Permit, Rejection, Replay, Settled, StoreError, StoreErrorKind,
+};
+use tower_service::Service;
+
+use crate::body::{Body, Held, Whole, hold, resumed};
+use crate::fingerprint::Subject;
+use crate::header::parse_key;
+use crate::layer::{Guard, Shared};
+use crate::outlive::Outlive;
+use crate::problem::{Code, Problem, whole_seconds};
+use crate::reply::{self, Reply};
+use crate::rules::{CompletionLost, InProgress, StoreDown};
+use crate::speak::{self, Execution, Reference, Sensitive};
+
+/// One guarded request on its way.
+pub(crate) struct Exchange {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) guard: Arc<Guard>,
+    /// The operation's name, and the route as far as it is known.
+    pub(crate) operation: String,
+}
+
+/// What went into the intent, for the handler or for an explanation.
+struct Asked {
+    head: Parts,
+    whole: Whole,
+    intent: Intent,
+}
+
+impl Exchange {
+    /// Answers a request: executes it, replays it, or refuses it.
+    pub(crate) async fn answer<S, B, R>(
+        self,
+        request: Request<B>,
+        inner: S,
+    ) -> Result<Response<Body<R>>, S::Error>
+    where
+        S: Service<Request<Body<B>>, Response = Response<R>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+        R: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        R::Error: Into<BoxError>,
+    {
+        let asked = match self.ask(request).await {
+            Ok(asked) => asked,
+            Err(problem) => return Ok(self.refuse(problem)),
+        };
+        match self.guard.engine.begin(&asked.intent).await {
+            Ok(Begin::Execute(permit)) => Outlive::new(self.execute(asked, permit, inner)).await,
+            Ok(Begin::Replay(replay)) => Ok(self.replay(replay).await),
+            Ok(Begin::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
+            Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
+                let mut inner = inner;
+                Ok(inner.call(asked.into_request()).await?.map(Body::passed))
+            }
+            Err(error) => Ok(self.unavailable(&error)),
+        }
+    }
+
+    /// Turns a request into an intent. Nothing has been claimed if this fails.
+    async fn ask<B>(&self, request: Request<B>) -> Result<Asked, Problem>
+    where
+        B: HttpBody<Data = Bytes> + Unpin,
+        B::Error: Into<BoxError>,
+    {
+        let (head, body) = request.into_parts();
+        let rules = &self.guard.rules;
+        let key = parse_key(&head.headers, &rules.key)?;
+        let key = key.ok_or_else(|| Problem::new(Code::MissingKey))?;
+        let scope = self.shared.owners.resolve(&head, &self.operation)?;
+        let whole = match hold(body, rules.request_bytes_max).await {
+            Held::Whole(whole) => whole,
+            Held::TooLarge { .. } => return Err(too_large(rules.request_bytes_max)),
+            Held::Broken(_) => return Err(Problem::new(Code::InvalidBody)),
+        };
+        let subject = self.subject(&head, &whole.bytes);
+        let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(&subject)?;
+        let intent = Intent::new(scope, key, fingerprint).with_parts(parts);
+        Ok(Asked { head, whole, intent })
+    }
+
+    fn subject<'a>(&'a self, head: &'a Parts, body: &'a Bytes) -> Subject<'a> {
+        let (method, headers) = (&head.method, &head.headers);
+        let bytes_max = self.guard.rules.request_bytes_max;
+        Subject { method, operation: &self.operation, uri: &head.uri, headers, body, bytes_max }
+    }
+
+    /// Runs the handler and settles what came of it.
+    async fn execute<S, B, R>(
+        self,
+        asked: Asked,
+        permit: Permit,
+        mut inner: S,
+    ) -> Result<Response<Body<R>>, S::Error>
+    where
+        S: Service<Request<Body<B>>, Response = Response<R>>,
+        R: HttpBody<Data = Bytes> + Unpin,
+        R::Error: Into<BoxError>,
+    {
+        let operation = permit.operation();
+        let request = asked.into_execution(&permit);
+        let handled = AssertUnwindSafe(async move { inner.call(request).await }).catch_unwind();
+        let response = match handled.await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                unknown(permit).await;
+                return Err(error);
+            }
+            Err(_panic) => {
+                tracing::error!(%operation, "the handler panicked; its outcome is unknown");
+                unknown(permit).await;
+                return Ok(self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation)));
+            }
+        };
+        let (mut head, body) = response.into_parts();
+        let said = speak::said(&mut head);
+        match said.unwrap_or_else(|| self.guard.rules.outcomes.disposition(head.status)) {
+            Disposition::Keep => Ok(self.keep(permit, head, body).await),
+            Disposition::Release => {
+                release(permit).await;
+                Ok(Response::from_parts(head, Body::passed(body)))
+            }
+            Disposition::Unknown => {
+                unknown(permit).await;
+                Ok(Response::from_parts(head, Body::passed(body)))
+            }
+        }
+    }
+
+    /// Stores a response, and answers with it as soon as it is stored.
+    async fn keep<R>(&self, permit: Permit, head: response::Parts, body: R) -> Response<Body<R>>
+    where
+        R: HttpBody<Data = Bytes> + Unpin,
+        R::Error: Into<BoxError>,
+    {
+        let rules = &self.guard.rules;
+        let limit = if is_endless(&head) { 0 } else { rules.response_bytes_max };
+        let (outcome, body) = match hold(body, limit).await {
+            Held::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
+            Held::TooLarge { read, rest } => {
+                let summary = reply::encode_head(&head, rules);
+                (Outcome::omitted(reply::TAG, summary), resumed(read, rest))
+            }
+            Held::Broken(error) => {
+                tracing::warn!(%error, "a response broke off; its outcome is unknown");
+                let operation = permit.operation();
+                unknown(permit).await;
+                return self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation));
+            }
+        };
+        let operation = permit.operation();
+        let failed = head.status.is_client_error() || head.status.is_server_error();
+        let settled =
+            if failed { permit.fail(outcome).await } else { permit.complete(outcome).await };
+        match self.lost(settled, operation) {
+            Some(problem) => self.refuse(problem),
+            None => Response::from_parts(head, body),
+        }
+    }
+
+    fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
+        let rules = &self.guard.rules;
+        match head.extensions.get::<Sensitive>() {
+            None => Outcome::whole(reply::TAG, reply::encode(head, whole, rules)),
+            Some(Sensitive(resource)) => {
+                Outcome::reference(reply::TAG, reply::encode_head(head, rules))
+                    .with_resource(&resource.kind, &resource.id)
+            }
+        }
+    }
+
+    /// Why a response must not be given although the handler made it.
+    fn lost(&self, settled: Settled, operation: OperationId) -> Option<Problem> {
+        let policy = self.guard.engine.policy();
+        let respond = self.guard.rules.completion_lost == CompletionLost::Respond;
+        match settled {
+            Settled::Durable => None,
+            // Whoever takes over may come to another outcome: this one is not final yet.
+            Settled::Pending if respond && policy.on_lapse() != OnLapse::Takeover => None,
+            Settled::Missing if respond => None,
+            Settled::Pending | Settled::Missing => Some(
+                Problem::new(Code::OutcomeUnknown)
+                    .status(http::StatusCode::INTERNAL_SERVER_ERROR)
+                    .operation(operation),
+            ),
+            // Somebody else's outcome counts; the retry will get it.
+            Settled::Superseded => Some(
+                Problem::new(Code::InProgress)
+                    .operation(operation)
+                    .retry_after(policy.retry_after()),
+            ),
+        }
+    }
+
+    async fn replay<R>(&self, replay: Replay) -> Response<Body<R>> {
+        let Replay { operation, outcome, .. } = replay;
+        let unreadable = Problem::new(Code::NotReplayable).operation(operation);
+        let Some(reply) = reply::of(&outcome) else { return self.refuse(unreadable) };
+        match outcome.content {
+            Content::Whole => reply.into_replay(&self.guard.rules.replay).map(Whole::into_body),
+            Content::Omitted => self.refuse(unreadable.original(reply.status, reply.location())),
+            Content::Reference => match self.rebuilt(&reply, &outcome).await {
+                Some(response) => response.map(Body::whole),
+                None => self.refuse(unreadable.original(reply.status, reply.location())),
+            },
+        }
+    }
+
+    /// Makes a reply again from its reference.
+    async fn rebuilt(&self, reply: &Reply, outcome: &Outcome) -> Option<Response<Bytes>> {
+        let (rebuild, resource) = (self.shared.rebuild.as_ref()?, outcome.resource.as_ref()?);
+        let resource = (**resource).clone();
+        let (status, headers) = (reply.status, reply.headers.clone());
+        let rebuilt = rebuild(Reference { resource, status, headers }).await;
+        let mut response = rebuilt
+            .inspect_err(|error| tracing::warn!(%error, "a reply could not be made again"))
+            .ok()?;
+        reply::mark(response.headers_mut(), &self.guard.rules.replay);
+        Some(response)
+    }
+
+    fn reject<R>(&self, rejection: Rejection, asked: &Asked) -> Response<Body<R>> {
+        let rules = &self.guard.rules;
+        self.refuse(match rejection {
+            Rejection::Mismatch { difference } => {
+                let subject = self.subject(&asked.head, &asked.whole.bytes);
+                let differs = self.guard.fingerprinter.explain(&subject, difference);
+                Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
+            }
+            Rejection::Running { operation, retry_after } => {
+                if rules.in_progress == InProgress::Accepted {
+                    return self.accepted(operation);
+                }
+                Problem::new(Code::InProgress).operation(operation).retry_after(retry_after)
+            }
+            Rejection::Unknown { operation } => {
+                Problem::new(Code::OutcomeUnknown).operation(operation)
+            }
+            Rejection::Expired => Problem::new(Code::KeyExpired),
+        })
+    }
+
+    /// 202: it is being done, and there is a page to look at.
+    fn accepted<R>(&self, operation: OperationId) -> Response<Body<R>> {
+        let retry_after = self.guard.engine.policy().retry_after();
+        let body = serde_json::json!({ "operation": operation, "status": "running" }).to_string();
+        let location = format!("{}/operations/{operation}", self.shared.operations_at);
+        let response = Response::builder()
+            .status(http::StatusCode::ACCEPTED)
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .header(http::header::RETRY_AFTER, whole_seconds(retry_after))
+            .header(http::header::LOCATION, location);
+        response
+            .body(Body::whole(body))
+            .unwrap_or_else(|_| self.refuse(Problem::new(Code::InProgress)))
+    }
+
+    /// Whether to run unguarded because the store is down.
+    fn goes_on_without(&self, error: &StoreError) -> bool {
+        let open = self.guard.rules.store_down == StoreDown::Open;
+        if open {
+            self.shared.count_unguarded();
+            tracing::warn!(%error, operation = self.operation, "UNSAFE: running unguarded");
+        }
+        open
+    }
+
+    fn unavailable<R>(&self, error: &BeginError) -> Response<Body<R>> {
+        let full = matches!(error, BeginError::Unavailable(it) if it.kind == StoreErrorKind::Full);
+        let problem = match error {
+            BeginError::Rebuild { operation, .. } => {
+                Problem::new(Code::NotReplayable).operation(*operation)
+            }
+            _ if full => Problem::new(Code::QuotaExceeded),
+            _ => Problem::new(Code::StoreUnavailable),
+        };
+        tracing::warn!(error = error as &dyn std::error::Error, "not executed");
+        self.refuse(problem.retry_after(self.guard.engine.policy().retry_after()))
+    }
+
+    fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
+        problem.into_response(&self.shared.docs).map(Body::whole)
+    }
+}
+
+impl Asked {
+    fn into_request<B>(self) -> Request<Body<B>> {
+        Request::from_parts(self.head, self.whole.into_body())
+    }
+
+    /// The request as its handler gets it.
+    fn into_execution<B>(mut self, permit: &Permit) -> Request<Body<B>> {
+        let Intent { key, scope, .. } = &self.intent;
+        let execution = Execution::new(key.clone(), scope.clone(), permit.grant().clone());
+        self.head.extensions.insert(execution);
+        self.into_request()
+    }
+}
+
+/// Says that nobody knows. Where even that does not land, the lease lapses to the same.
+async fn unknown(permit: Permit) {
+    let _lapses_otherwise = permit.unknown().await;
+}
+
+/// Says that nothing happened. Where that does not land, the outcome is unknown.
+async fn release(permit: Permit) {
+    let _lapses_otherwise = permit.release().await;
+}
+
+/// Responses that end when somebody hangs up. What was done is done, and its stream is for
+/// the first caller.
+fn is_endless(head: &response::Parts) -> bool {
+    let kind = head.headers.get(http::header::CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+        || head.status == http::StatusCode::SWITCHING_PROTOCOLS
+}
+
+pub(crate) fn too_large(limit: usize) -> Problem {
+    Problem::new(Code::RequestTooLarge)
+        .detail(format!("This operation takes bodies of at most {limit} bytes, decompressed."))
+}

@@ -1,0 +1,460 @@
+//! What tells a retry from another request: one digest over what the request means.
+
+use std::borrow::Cow;
+use std::hash::Hasher;
+use std::io::Read;
+
+use bytes::Bytes;
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, Method, Uri};
+use onceward_core::{Difference, Fingerprint, Part};
+use sha2::{Digest, Sha256};
+use siphasher::sip::SipHasher13;
+
+use crate::canonical::{InvalidPointer, Selection, canonicalize, part_names};
+use crate::exchange::too_large;
+use crate::multipart;
+use crate::problem::Problem;
+use crate::rules::FingerprintRules;
+
+/// Number of these rules; a change of what is hashed needs a new one.
+const HTTP_V1: u8 = 16;
+
+/// What a fingerprint is taken of.
+pub(crate) struct Subject<'a> {
+    pub(crate) method: &'a Method,
+    /// The operation's name, which stands for the route.
+    pub(crate) operation: &'a str,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a Bytes,
+    /// Largest body after decompression.
+    pub(crate) bytes_max: usize,
+}
+
+/// The rules of one operation, ready for use.
+pub(crate) struct Fingerprinter {
+    selection: Selection,
+    api_version: Option<HeaderName>,
+    compare: bool,
+    explain: bool,
+}
+
+impl Fingerprinter {
+    pub(crate) fn new(rules: &FingerprintRules) -> Result<Self, InvalidPointer> {
+        let selection = Selection::new(&rules.include, &rules.exclude)?;
+        let FingerprintRules { api_version, compare, explain, .. } = rules.clone();
+        Ok(Self { selection, api_version, compare, explain })
+    }
+
+    /// The digest of a request, and its parts where a mismatch is to be explained.
+    pub(crate) fn fingerprint(
+        &self,
+        subject: &Subject<'_>,
+    ) -> Result<(Fingerprint, Vec<Part>), Problem> {
+        if !self.compare {
+            return Ok((Fingerprint::from_digest(HTTP_V1, [0; 32]), Vec::new()));
+        }
+        let mut tuple = Tuple::new(self.explain);
+        tuple.bytes.reserve(256 + subject.body.len() + subject.body.len() / 8);
+        tuple.field(subject.method.as_str().as_bytes());
+        tuple.field(subject.operation.as_bytes());
+        for (name, value) in self.head(subject) {
+            tuple.named(name, &value);
+        }
+        let body = decoded(subject)?;
+        self.body(&mut tuple, media_type(subject.headers), &body);
+        Ok((Fingerprint::from_digest(HTTP_V1, Sha256::digest(&tuple.bytes).into()), tuple.parts))
+    }
+
+    /// Names the parts of a request in which it differs from the first one.
+    pub(crate) fn explain(&self, subject: &Subject<'_>, difference: Difference) -> Vec<String> {
+        let Ok(body) = decoded(subject) else { return Vec::new() };
+        let mut names: Vec<String> =
+            self.head(subject).into_iter().map(|(name, _)| name.to_owned()).collect();
+        names.extend(self.body_names(media_type(subject.headers), &body));
+        let mut told: Vec<String> =
+            difference.changed().filter_map(|position| names.get(position)).cloned().collect();
+        if difference.missing() > 0 {
+            told.push(format!("body ({} fewer)", fields(difference.missing())));
+        }
+        told
+    }
+
+    /// What lies outside the body and matters, in a fixed order.
+    fn head<'a>(&self, subject: &Subject<'a>) -> [(&'static str, Cow<'a, [u8]>); 4] {
+        let version = self.api_version.as_ref().and_then(|name| subject.headers.get(name));
+        [
+            ("path", Cow::Borrowed(subject.uri.path().as_bytes())),
+            ("query", sorted_query(subject.uri.query())),
+            ("content-type", media_type(subject.headers).essence()),
+            ("api-version", Cow::Borrowed(version.map_or(b"", |value| value.as_bytes()))),
+        ]
+    }
+
+    fn body(&self, tuple: &mut Tuple, media: MediaType<'_>, body: &[u8]) {
+        match media.kind() {
+            Kind::Json if tuple.json(body, &self.selection) => {}
+            Kind::Multipart(boundary) if tuple.multipart(body, &boundary) => {}
+            _ => tuple.raw(body),
+        }
+    }
+
+    /// The names of the parts that [`Self::body`] makes, in their order.
+    fn body_names(&self, media: MediaType<'_>, body: &[u8]) -> Vec<String> {
+        let pointer =
+            |pointer: String| format!("body{}{pointer}", if pointer.is_empty() { "" } else { ":" });
+        let json = || part_names(body, &self.selection).ok();
+        let form = |boundary: &str| {
+            let parts = multipart::parts(body, boundary).ok()?;
+            let name = |part: multipart::MultipartPart<'_>| {
+                String::from_utf8_lossy(part.name).chars().take(64).collect()
+            };
+            Some(parts.into_iter().map(name).collect())
+        };
+        let names: Option<Vec<String>> = match media.kind() {
+            Kind::Json => json(),
+            Kind::Multipart(boundary) => form(&boundary),
+            Kind::Other => None,
+        };
+        names.map_or_else(|| vec!["body".into()], |names| names.into_iter().map(pointer).collect())
+    }
+}
+
+fn fields(count: usize) -> String {
+    if count == 1 { "1 field".into() } else { format!("{count} fields") }
+}
+
+/// The bytes that are hashed, every field with its length, and hashes of its parts.
+struct Tuple {
+    bytes: Vec<u8>,
+    explain: bool,
+    parts: Vec<Part>,
+}
+
+/// How a body went in. Two ways never give the same bytes.
+#[derive(Clone, Copy)]
+enum Domain {
+    Raw = 0,
+    Json = 1,
+    Multipart = 2,
+}
+
+impl Tuple {
+    fn new(explain: bool) -> Self {
+        Self { bytes: Vec::new(), explain, parts: Vec::new() }
+    }
+
+    fn field(&mut self, field: &[u8]) {
+        self.bytes.extend_from_slice(&(field.len() as u64).to_be_bytes());
+        self.bytes.extend_from_slice(field);
+    }
+
+    fn named(&mut self, name: &str, field: &[u8]) {
+        self.field(field);
+        self.part(hash(name.as_bytes()), hash(field));
+    }
+
+    fn part(&mut self, name: u64, value: u64) {
+        if self.explain {
+            self.parts.push(Part { name, value });
+        }
+    }
+
+    fn raw(&mut self, body: &[u8]) {
+        self.bytes.push(Domain::Raw as u8);
+        self.named("body", body);
+    }
+
+    /// False, and nothing is written, if the body is not clean JSON.
+    fn json(&mut self, body: &[u8], selection: &Selection) -> bool {
+        self.bytes.push(Domain::Json as u8);
+        let parts = self.explain.then_some(&mut self.parts);
+        let clean = canonicalize(body, selection, &mut self.bytes, parts).is_ok();
+        if !clean {
+            self.bytes.pop();
+        }
+        clean
+    }
+
+    /// False, and nothing is written, if the body is not a clean form.
+    fn multipart(&mut self, body: &[u8], boundary: &str) -> bool {
+        let Ok(parts) = multipart::parts(body, boundary) else { return false };
+        self.bytes.push(Domain::Multipart as u8);
+        self.bytes.extend_from_slice(&(parts.len() as u64).to_be_bytes());
+        for part in parts {
+            let begin = self.bytes.len();
+            self.field(part.name);
+            for optional in [part.filename, part.filename_extended, part.content_type] {
+                self.bytes.push(u8::from(optional.is_some()));
+                self.field(optional.unwrap_or_default());
+            }
+            self.field(part.bytes);
+            let value = hash(&self.bytes[begin..]);
+            self.part(hash(part.name), value);
+        }
+        true
+    }
+}
+
+/// Sorted by name; the order of equal names is kept, as it may matter.
+fn sorted_query(query: Option<&str>) -> Cow<'_, [u8]> {
+    let Some(query) = query.filter(|query| query.contains('&')) else {
+        return Cow::Borrowed(query.unwrap_or_default().as_bytes());
+    };
+    let mut pairs: Vec<&str> = query.split('&').collect();
+    pairs.sort_by_key(|pair| pair.split_once('=').map_or(*pair, |(name, _)| name));
+    Cow::Owned(pairs.join("&").into_bytes())
+}
+
+#[derive(Clone, Copy)]
+struct MediaType<'a>(&'a [u8]);
+
+enum Kind {
+    Json,
+    Multipart(String),
+    Other,
+}
+
+fn media_type(headers: &HeaderMap) -> MediaType<'_> {
+    MediaType(headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()))
+}
+
+impl<'a> MediaType<'a> {
+    /// Without parameters: the boundary and the character set do not matter.
+    fn bare(self) -> &'a [u8] {
+        let end = self.0.iter().position(|byte| *byte == b';').unwrap_or(self.0.len());
+        self.0[..end].trim_ascii()
+    }
+
+    fn essence(self) -> Cow<'a, [u8]> {
+        let bare = self.bare();
+        if bare.iter().any(u8::is_ascii_uppercase) {
+            Cow::Owned(bare.to_ascii_lowercase())
+        } else {
+            Cow::Borrowed(bare)
+        }
+    }
+
+    fn kind(self) -> Kind {
+        let essence = self.essence();
+        if *essence == *b"application/json" || essence.ends_with(b"+json") {
+            return Kind::Json;
+        }
+        match self.boundary() {
+            Some(boundary) if *essence == *b"multipart/form-data" => Kind::Multipart(boundary),
+            _ => Kind::Other,
+        }
+    }
+
+    fn boundary(self) -> Option<String> {
+        let text = std::str::from_utf8(self.0).ok()?;
+        text.split(';').skip(1).find_map(|parameter| {
+            let (name, value) = parameter.split_once('=')?;
+            let boundary = name.trim().eq_ignore_ascii_case("boundary");
+            boundary.then(|| value.trim().trim_matches('"').to_owned())
+        })
+    }
+}
+
+/// The body without its compression. What cannot be decoded stays as it was sent, with the
+/// name of its coding, so that it equals nothing else.
+fn decoded<'a>(subject: &Subject<'a>) -> Result<Cow<'a, [u8]>, Problem> {
+    let body: &[u8] = subject.body;
+    let codings = subject.headers.get_all(CONTENT_ENCODING);
+    let mut codings = codings.iter().map(|value| value.as_bytes().trim_ascii());
+    let Some(coding) = codings.next() else { return Ok(Cow::Borrowed(body)) };
+    let decoder: Option<Box<dyn Read + '_>> = match coding.to_ascii_lowercase().as_slice() {
+        _ if codings.next().is_some() => None,
+        b"identity" => return Ok(Cow::Borrowed(body)),
+        b"gzip" | b"x-gzip" => Some(Box::new(MultiGzDecoder::new(body))),
+        b"deflate" => Some(Box::new(ZlibDecoder::new(body))),
+        _ => None,
+    };
+    let Some(decoder) = decoder else { return Ok(as_sent(coding, body)) };
+    let mut out = Vec::new();
+    match decoder.take(subject.bytes_max as u64 + 1).read_to_end(&mut out) {
+        Ok(_) if out.len() > subject.bytes_max => Err(too_large(subject.bytes_max)),
+        Ok(_) => Ok(Cow::Owned(out)),
+        Err(_) => Ok(as_sent(coding, body)),
+    }
+}
+
+fn as_sent<'a>(coding: &[u8], body: &[u8]) -> Cow<'a, [u8]> {
+    let mut marked = b"\0content-coding:".to_vec();
+    marked.extend_from_slice(coding);
+    marked.push(0);
+    marked.extend_from_slice(body);
+    Cow::Owned(marked)
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hash = SipHasher13::new();
+    hash.write(bytes);
+    hash.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A request, of which each test changes something.
+    #[derive(Clone)]
+    struct Sent {
+        method: Method,
+        uri: &'static str,
+        headers: Vec<(&'static str, String)>,
+        body: Vec<u8>,
+    }
+
+    fn sent(content_type: &str, body: impl Into<Vec<u8>>) -> Sent {
+        let headers = vec![("content-type", content_type.to_owned())];
+        Sent { method: Method::POST, uri: "/orders?a=1&b=2", headers, body: body.into() }
+    }
+
+    fn json(body: &str) -> Sent {
+        sent("application/json", body)
+    }
+
+    fn with<T>(request: &Sent, use_it: impl FnOnce(&Subject<'_>) -> T) -> T {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &request.headers {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let (uri, body) = (request.uri.parse().unwrap(), Bytes::from(request.body.clone()));
+        use_it(&Subject {
+            method: &request.method,
+            operation: "op",
+            uri: &uri,
+            headers: &headers,
+            body: &body,
+            bytes_max: 1000,
+        })
+    }
+
+    fn plain() -> Fingerprinter {
+        Fingerprinter::new(&FingerprintRules::default()).unwrap()
+    }
+
+    fn of(request: &Sent) -> Fingerprint {
+        with(request, |subject| plain().fingerprint(subject).unwrap().0)
+    }
+
+    fn gzip(text: &str) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn compressed(body: Vec<u8>) -> Sent {
+        let mut request = sent("application/json", body);
+        request.headers.push(("content-encoding", "gzip".into()));
+        request
+    }
+
+    #[test]
+    fn what_does_not_change_the_meaning_does_not_change_the_fingerprint() {
+        let first = of(&json(r#"{"a":100,"b":"x"}"#));
+        let same = [
+            json(r#"{ "b": "x", "a": 1e2 }"#),
+            sent("application/json; charset=utf-8", r#"{"a":100,"b":"x"}"#),
+            sent("Application/JSON", r#"{"a":100,"b":"x"}"#),
+            Sent { uri: "/orders?b=2&a=1", ..json(r#"{"a":100,"b":"x"}"#) },
+            compressed(gzip(r#"{"a":100,"b":"x"}"#)),
+        ];
+        for request in same {
+            assert_eq!(of(&request), first, "{:?} {:?}", request.headers, request.uri);
+        }
+        let mut traced = json(r#"{"a":100,"b":"x"}"#);
+        traced.headers.push(("traceparent", "00-1-2-01".into()));
+        traced.headers.push(("authorization", "Bearer new".into()));
+        assert_eq!(of(&traced), first);
+    }
+
+    #[test]
+    fn everything_else_does() {
+        let first = json(r#"{"a":1}"#);
+        let others = [
+            json(r#"{"a":2}"#),
+            json(r#"{"a":"1"}"#),
+            json(r#"{"a":1,"b":null}"#),
+            json("{}"),
+            json(""),
+            sent("text/plain", r#"{"a":1}"#),
+            sent("application/x-www-form-urlencoded", "a=1"),
+            Sent { method: Method::PATCH, ..first.clone() },
+            Sent { uri: "/orders?a=1&b=3", ..first.clone() },
+            Sent { uri: "/orders/7?a=1&b=2", ..first.clone() },
+            json(r#"{"a":1,"a":1}"#),
+            compressed(br#"{"a":1}"#.to_vec()),
+        ];
+        let mut seen = vec![of(&first)];
+        for request in others {
+            let fingerprint = of(&request);
+            assert!(!seen.contains(&fingerprint), "{:?}", String::from_utf8_lossy(&request.body));
+            seen.push(fingerprint);
+        }
+    }
+
+    #[test]
+    fn equal_names_in_a_query_keep_their_order() {
+        let query = |uri| of(&Sent { uri, ..json("{}") });
+        assert_eq!(query("/?a=1&b=9&a=2"), query("/?b=9&a=1&a=2"));
+        assert_ne!(query("/?a=1&a=2"), query("/?a=2&a=1"));
+    }
+
+    #[test]
+    fn a_form_is_its_parts_and_not_its_boundary() {
+        let form = |boundary: &str, file: &str| {
+            let body = format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.bin\"\r\n\
+                 Content-Type: application/octet-stream\r\n\r\n{file}\r\n--{boundary}--\r\n"
+            );
+            sent(&format!("multipart/form-data; boundary={boundary}"), body)
+        };
+        assert_eq!(of(&form("one", "data")), of(&form("two", "data")));
+        assert_ne!(of(&form("one", "data")), of(&form("one", "datb")));
+    }
+
+    #[test]
+    fn a_bomb_is_refused_by_its_size_after_decoding() {
+        let bomb = compressed(gzip(&"0".repeat(100_000)));
+        assert!(bomb.body.len() < 1000);
+        let refused = with(&bomb, |subject| plain().fingerprint(subject).unwrap_err());
+        assert_eq!(refused.code(), crate::Code::RequestTooLarge);
+    }
+
+    #[test]
+    fn fields_that_do_not_matter_do_not() {
+        let rules = FingerprintRules { exclude: vec!["/sent_at".into()], ..Default::default() };
+        let fingerprinter = Fingerprinter::new(&rules).unwrap();
+        let of = |body| with(&json(body), |it| fingerprinter.fingerprint(it).unwrap().0);
+        assert_eq!(of(r#"{"a":1,"sent_at":"now"}"#), of(r#"{"a":1,"sent_at":"then"}"#));
+        assert_eq!(of(r#"{"a":1,"sent_at":"now"}"#), of(r#"{"a":1}"#));
+        assert_ne!(of(r#"{"a":1,"sent_at":"now"}"#), of(r#"{"a":2,"sent_at":"now"}"#));
+    }
+
+    #[test]
+    fn parts_and_their_names_go_together() {
+        let requests = [
+            json(r#"{"b":{"c":[1,2]},"a":1}"#),
+            json("not json"),
+            sent("text/plain", "x"),
+            json("7"),
+        ];
+        for request in requests {
+            let (parts, names) = with(&request, |subject| {
+                let parts = plain().fingerprint(subject).unwrap().1;
+                let body = decoded(subject).unwrap();
+                (parts, plain().body_names(media_type(subject.headers), &body))
+            });
+            assert_eq!(parts.len(), 4 + names.len(), "{names:?}");
+        }
+        let names = with(&json(r#"{"b":{"c":1},"a":1}"#), |subject| {
+            plain().body_names(media_type(subject.headers), subject.body)
+        });
+        assert_eq!(names, ["body:/a", "body:/b/c"]);
+    }
+}

@@ -1,0 +1,113 @@
+//! The key's header: from what a client sent to a [`Key`].
+
+use http::HeaderMap;
+use onceward_core::Key;
+use sfv::{BareItem, Parser};
+
+use crate::problem::{Code, Problem};
+use crate::rules::{KeyFormat, KeyRules, KeySyntax};
+
+/// The request's key; `None` if it has no such header.
+pub(crate) fn parse_key(headers: &HeaderMap, rules: &KeyRules) -> Result<Option<Key>, Problem> {
+    let mut lines = headers.get_all(&rules.header).iter();
+    let Some(line) = lines.next() else { return Ok(None) };
+    if lines.next().is_some() {
+        return Err(invalid("the header occurs more than once; send one key a request"));
+    }
+    read(line.as_bytes(), rules).map(Some).map_err(|detail| invalid(&detail))
+}
+
+/// Reads one value of the header. What is wrong is told without repeating the value.
+pub(crate) fn read(value: &[u8], rules: &KeyRules) -> Result<Key, String> {
+    let text = match (rules.syntax, value.first()) {
+        (KeySyntax::SfString, _) | (KeySyntax::Lenient, Some(b'"')) => quoted(value)?,
+        (KeySyntax::Bare | KeySyntax::Lenient, _) => bare(value)?,
+    };
+    let length = text.len();
+    if length < rules.min || length > rules.max {
+        let (min, max) = (rules.min, rules.max);
+        return Err(format!("the key has {length} characters; send {min} to {max}"));
+    }
+    if rules.format == KeyFormat::Uuid && uuid::Uuid::try_parse(&text).is_err() {
+        return Err("the key is not a UUID; this operation takes only UUIDs".into());
+    }
+    Key::new(text).map_err(|invalid| invalid.to_string())
+}
+
+fn quoted(value: &[u8]) -> Result<String, String> {
+    let item = Parser::new(value)
+        .parse::<sfv::Item>()
+        .map_err(|error| format!("the header is not a structured-field string: {error}"))?;
+    match item.bare_item {
+        BareItem::String(text) => Ok(text.into()),
+        _ => Err("the header is not a quoted string, as in \"8e03978e-40d5-43e8\"".into()),
+    }
+}
+
+fn bare(value: &[u8]) -> Result<String, String> {
+    let refused = |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b',' | b'"');
+    match value.iter().position(refused) {
+        None => Ok(String::from_utf8_lossy(value).into_owned()),
+        Some(position) => Err(format!(
+            "an unquoted key is visible ASCII without blanks, commas and quotes; \
+             position {position} is none of that"
+        )),
+    }
+}
+
+fn invalid(detail: &str) -> Problem {
+    Problem::new(Code::InvalidKey).detail(detail.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(value: &str, syntax: KeySyntax) -> Result<String, String> {
+        let rules = KeyRules { syntax, ..KeyRules::default() };
+        read(value.as_bytes(), &rules).map(|key| key.expose().to_owned())
+    }
+
+    #[test]
+    fn quoted_and_bare_name_the_same_key() {
+        assert_eq!(key("\"k-1\"", KeySyntax::Lenient).unwrap(), "k-1");
+        assert_eq!(key("k-1", KeySyntax::Lenient).unwrap(), "k-1");
+        assert_eq!(key(r#""a\"b""#, KeySyntax::Lenient).unwrap(), "a\"b");
+    }
+
+    #[test]
+    fn each_strict_syntax_refuses_the_other() {
+        assert!(key("k", KeySyntax::SfString).is_err());
+        assert!(key("\"k\"", KeySyntax::Bare).is_err());
+        assert!(key("12", KeySyntax::SfString).unwrap_err().contains("quoted string"));
+    }
+
+    #[test]
+    fn what_is_not_a_key_is_refused_without_being_repeated() {
+        let long = format!("canary{}", "x".repeat(250));
+        for bad in [
+            "",
+            "\"\"",
+            "\"   \"",
+            "\"canary",
+            "\"canary\\x\"",
+            "\"canary\u{7f}\"",
+            "canary, canary",
+            "canary canary",
+            "caf\u{e9}canary",
+            &long,
+        ] {
+            let told = key(bad, KeySyntax::Lenient).unwrap_err();
+            assert!(!told.contains("canary"), "{bad:?} → {told}");
+        }
+        assert!(key(&"x".repeat(255), KeySyntax::Lenient).is_ok());
+    }
+
+    #[test]
+    fn lengths_and_the_uuid_format_are_switches() {
+        let rules = KeyRules { min: 16, format: KeyFormat::Uuid, ..KeyRules::default() };
+        assert!(read(b"short", &rules).unwrap_err().contains("5 characters; send 16 to 255"));
+        assert!(read(b"not-a-uuid-at-all", &rules).unwrap_err().contains("not a UUID"));
+        assert!(read(b"8e03978e-40d5-43e8-bc93-6894a57f9324", &rules).is_ok());
+    }
+}

@@ -1,0 +1,453 @@
+//! The layer and its settings.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use onceward_core::{BoxError, Engine, InvalidPolicy, SCOPE_PART_BYTES_MAX};
+use tower_layer::Layer;
+
+use crate::canonical::InvalidPointer;
+use crate::fingerprint::Fingerprinter;
+use crate::problem::PROBLEM_DOCS;
+use crate::reply::NEVER_KEPT;
+use crate::rules::{InProgress, Rules};
+use crate::scope::{Owners, Source};
+use crate::service::OncewardService;
+use crate::speak::Reference;
+
+/// Where it begins: [`Onceward::layer`].
+#[derive(Debug)]
+pub struct Onceward;
+
+impl Onceward {
+    /// A layer that guards by an engine. Say whose the keys are before it builds: by
+    /// [`tenant`](LayerBuilder::tenant) and [`caller`](LayerBuilder::caller), or by
+    /// [`single_tenant`](LayerBuilder::single_tenant).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use http::HeaderName;
+    /// use onceward_core::{Engine, MemoryStore};
+    /// use onceward_http::{Onceward, Operation, Source};
+    ///
+    /// let engine = Engine::new(Arc::new(MemoryStore::new()));
+    /// let layer = Onceward::layer(engine)
+    ///     .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
+    ///     .operation(Operation::post("/orders").named("orders.create"))
+    ///     .build()?;
+    /// # Ok::<(), onceward_http::InvalidLayer>(())
+    /// ```
+    ///
+    /// ```compile_fail
+    /// # let engine = onceward_core::Engine::new(std::sync::Arc::new(onceward_core::MemoryStore::new()));
+    /// let layer = onceward_http::Onceward::layer(engine).build(); // whose keys?
+    /// ```
+    pub fn layer(engine: Engine) -> LayerBuilder<Unscoped> {
+        LayerBuilder {
+            engine,
+            owners: Owners { tenant: None, caller: None },
+            operations: Vec::new(),
+            others: Some(Rules::default()),
+            docs: PROBLEM_DOCS.to_owned(),
+            operations_at: "/onceward".to_owned(),
+            rebuild: None,
+            scoped: PhantomData,
+        }
+    }
+}
+
+/// A builder that does not know yet whose the keys are.
+#[derive(Debug)]
+pub struct Unscoped;
+
+/// A builder that knows whose the keys are.
+#[derive(Debug)]
+pub struct Scoped;
+
+type Rebuilding = Pin<Box<dyn Future<Output = Result<Response<Bytes>, BoxError>> + Send>>;
+type Rebuild = Arc<dyn Fn(Reference) -> Rebuilding + Send + Sync>;
+
+/// The settings of an [`OncewardLayer`].
+#[must_use]
+pub struct LayerBuilder<S> {
+    engine: Engine,
+    owners: Owners,
+    operations: Vec<Operation>,
+    others: Option<Rules>,
+    docs: String,
+    operations_at: String,
+    rebuild: Option<Rebuild>,
+    scoped: PhantomData<S>,
+}
+
+impl<S> LayerBuilder<S> {
+    /// Where the tenant comes from.
+    pub fn tenant(mut self, source: Source) -> LayerBuilder<Scoped> {
+        self.owners.tenant = Some(source);
+        self.scoped()
+    }
+
+    /// Where the caller comes from.
+    pub fn caller(mut self, source: Source) -> LayerBuilder<Scoped> {
+        self.owners.caller = Some(source);
+        self.scoped()
+    }
+
+    /// Everybody shares one namespace of keys: right only where all callers are one party.
+    pub fn single_tenant(self) -> LayerBuilder<Scoped> {
+        self.scoped()
+    }
+
+    fn scoped(self) -> LayerBuilder<Scoped> {
+        let Self { engine, owners, operations, others, docs, operations_at, rebuild, .. } = self;
+        let scoped = PhantomData;
+        LayerBuilder { engine, owners, operations, others, docs, operations_at, rebuild, scoped }
+    }
+
+    /// Guards an operation by rules of its own.
+    pub fn operation(mut self, operation: Operation) -> Self {
+        self.operations.push(operation);
+        self
+    }
+
+    /// How requests are guarded that belong to no named operation (by the defaults: those
+    /// with a key are).
+    pub fn others(mut self, rules: Rules) -> Self {
+        self.others = Some(rules);
+        self
+    }
+
+    /// Lets requests pass that belong to no named operation, with a key or without.
+    pub fn only_named(mut self) -> Self {
+        self.others = None;
+        self
+    }
+
+    /// Where the problem types are explained (Onceward's own documentation).
+    pub fn problem_docs(mut self, address: impl Into<String>) -> Self {
+        self.docs = address.into();
+        self
+    }
+
+    /// The path under which operations have their status pages (`/onceward`).
+    pub fn operations_at(mut self, prefix: impl Into<String>) -> Self {
+        self.operations_at = prefix.into();
+        self
+    }
+
+    /// How [`Sensitive`](crate::Sensitive) replies are made again.
+    pub fn rebuild<F, R>(mut self, rebuild: F) -> Self
+    where
+        F: Fn(Reference) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Response<Bytes>, BoxError>> + Send + 'static,
+    {
+        self.rebuild = Some(Arc::new(move |reference| Box::pin(rebuild(reference))));
+        self
+    }
+}
+
+impl LayerBuilder<Scoped> {
+    /// Checks the settings.
+    pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
+        let Self { engine, owners, operations, others, docs, operations_at, rebuild, .. } = self;
+        let mut by_route = BTreeMap::<String, Vec<Arc<Guard>>>::new();
+        for operation in operations {
+            let route = operation.route.clone();
+            by_route.entry(route).or_default().push(Arc::new(Guard::of(operation, &engine)?));
+        }
+        let mut routes = matchit::Router::new();
+        for (route, guards) in by_route {
+            let invalid = |error: matchit::InsertError| error.to_string();
+            let inserted = routes.insert(&route, guards).map_err(invalid);
+            inserted.map_err(|why| InvalidLayer::Route { route, why })?;
+        }
+        let others =
+            others.map(|rules| Guard::new(None, rules, &engine)).transpose()?.map(Arc::new);
+        let unguarded = AtomicU64::new(0);
+        let shared = Shared { routes, others, owners, docs, operations_at, rebuild, unguarded };
+        Ok(OncewardLayer { shared: Arc::new(shared) })
+    }
+}
+
+impl<S> fmt::Debug for LayerBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LayerBuilder")
+            .field("operations", &self.operations)
+            .field("others", &self.others)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One guarded operation: a method and a route.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Operation {
+    method: Method,
+    route: String,
+    name: Option<String>,
+    rules: Rules,
+}
+
+impl Operation {
+    /// An operation at a route template such as `/orders/{id}`. It requires a key.
+    pub fn new(method: Method, route: impl Into<String>) -> Self {
+        let rules = Rules { required: true, ..Rules::default() };
+        Self { method, route: route.into(), name: None, rules }
+    }
+
+    /// A POST.
+    pub fn post(route: impl Into<String>) -> Self {
+        Self::new(Method::POST, route)
+    }
+
+    /// A PATCH.
+    pub fn patch(route: impl Into<String>) -> Self {
+        Self::new(Method::PATCH, route)
+    }
+
+    /// Names it (else it is method and route). A name lets the route change.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Guards it by these rules.
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Changes some of its rules.
+    pub fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(&mut self.rules);
+        self
+    }
+}
+
+/// A tower layer that makes retries of HTTP requests safe. See [`Onceward::layer`].
+#[derive(Clone)]
+pub struct OncewardLayer {
+    shared: Arc<Shared>,
+}
+
+impl OncewardLayer {
+    /// How many requests ran unguarded because the store was down and
+    /// [`StoreDown::Open`](crate::StoreDown::Open) said so.
+    pub fn unguarded(&self) -> u64 {
+        self.shared.unguarded.load(Ordering::Relaxed)
+    }
+}
+
+impl<S> Layer<S> for OncewardLayer {
+    type Service = OncewardService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        OncewardService::new(inner, Arc::clone(&self.shared))
+    }
+}
+
+impl fmt::Debug for OncewardLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OncewardLayer(…)")
+    }
+}
+
+/// What all requests of a layer share.
+pub(crate) struct Shared {
+    routes: matchit::Router<Vec<Arc<Guard>>>,
+    others: Option<Arc<Guard>>,
+    pub(crate) owners: Owners,
+    pub(crate) docs: String,
+    pub(crate) operations_at: String,
+    pub(crate) rebuild: Option<Rebuild>,
+    unguarded: AtomicU64,
+}
+
+/// How one operation is guarded.
+pub(crate) struct Guard {
+    /// `None`: requests that belong to no named operation.
+    named: Option<Named>,
+    pub(crate) rules: Rules,
+    pub(crate) engine: Engine,
+    pub(crate) fingerprinter: Fingerprinter,
+}
+
+struct Named {
+    method: Method,
+    name: String,
+}
+
+impl Guard {
+    fn of(operation: Operation, engine: &Engine) -> Result<Self, InvalidLayer> {
+        let Operation { method, route, name, mut rules } = operation;
+        if always_passes(&method) {
+            return Err(InvalidLayer::Method { method, route });
+        }
+        rules.methods = vec![method.clone()];
+        let name = name.unwrap_or_else(|| format!("{method} {route}"));
+        if name.is_empty() || name.len() > SCOPE_PART_BYTES_MAX {
+            return Err(InvalidLayer::Name { route, length: name.len() });
+        }
+        Self::new(Some(Named { method, name }), rules, engine)
+    }
+
+    fn new(named: Option<Named>, rules: Rules, engine: &Engine) -> Result<Self, InvalidLayer> {
+        let forbidden = rules.extra_headers.iter().find(|it| NEVER_KEPT.contains(&it.as_str()));
+        if let Some(name) = forbidden {
+            return Err(InvalidLayer::Header(name.to_string()));
+        }
+        if rules.key.min > rules.key.max || rules.key.max > onceward_core::KEY_CHARS_MAX {
+            return Err(InvalidLayer::KeyLength { min: rules.key.min, max: rules.key.max });
+        }
+        if !rules.mismatch_status.is_client_error() {
+            return Err(InvalidLayer::MismatchStatus(rules.mismatch_status.as_u16()));
+        }
+        let engine = engine_for(&rules, engine)?;
+        let fingerprinter = Fingerprinter::new(&rules.fingerprint)?;
+        Ok(Self { named, rules, engine, fingerprinter })
+    }
+
+    fn guards(&self, method: &Method) -> bool {
+        self.named.as_ref().map_or_else(
+            || self.rules.methods.contains(method) && !always_passes(method),
+            |named| named.method == *method,
+        )
+    }
+}
+
+/// The engine with the rules' own times.
+fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
+    let mut policy = engine.policy().to_builder();
+    if let Some(ttl) = rules.ttl {
+        policy = policy.retention(ttl);
+    }
+    if let Some(expiry) = rules.expiry {
+        policy = policy.expiry(expiry);
+    }
+    if let Some(lease) = rules.lease {
+        policy = policy.lease(lease);
+    }
+    if let Some(on_lapse) = rules.on_lapse {
+        policy = policy.on_lapse(on_lapse);
+    }
+    policy = match rules.in_progress {
+        InProgress::Wait(longest) => policy.wait(longest),
+        InProgress::Reject | InProgress::Accepted => policy.wait(std::time::Duration::ZERO),
+    };
+    Ok(engine.with_policy(policy.build()?))
+}
+
+/// Methods that change nothing by definition.
+fn always_passes(method: &Method) -> bool {
+    method.is_safe()
+}
+
+impl Shared {
+    /// Who guards a request, and the operation's name; `None` lets it pass.
+    pub(crate) fn guard<B>(&self, request: &Request<B>) -> Option<(Arc<Guard>, String)> {
+        let method = request.method();
+        if always_passes(method) {
+            return None;
+        }
+        let named = self.routes.at(request.uri().path()).ok();
+        let named = named.and_then(|at| at.value.iter().find(|guard| guard.guards(method)));
+        let others = || self.others.as_ref().filter(|guard| guard.guards(method));
+        let guard = named.or_else(others)?;
+        let has_key = request.headers().contains_key(&guard.rules.key.header);
+        if !has_key && !guard.rules.required {
+            return None;
+        }
+        let operation = match &guard.named {
+            Some(named) => named.name.clone(),
+            None => unnamed(request),
+        };
+        Some((Arc::clone(guard), operation))
+    }
+
+    pub(crate) fn count_unguarded(&self) {
+        self.unguarded.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The operation of a request that nobody has named: its method and its route, and where
+/// the route is not known, all routes. Then a key used for two paths is a mismatch, and
+/// never a replay of the other.
+fn unnamed<B>(request: &Request<B>) -> String {
+    let route = matched_route(request).unwrap_or("*");
+    let operation = format!("{} {route}", request.method());
+    if operation.len() > SCOPE_PART_BYTES_MAX {
+        format!("{} *", request.method())
+    } else {
+        operation
+    }
+}
+
+#[cfg(feature = "axum")]
+fn matched_route<B>(request: &Request<B>) -> Option<&str> {
+    request.extensions().get::<axum::extract::MatchedPath>().map(axum::extract::MatchedPath::as_str)
+}
+
+#[cfg(not(feature = "axum"))]
+fn matched_route<B>(_request: &Request<B>) -> Option<&str> {
+    None
+}
+
+/// Why settings do not make a layer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidLayer {
+    /// Two operations at one route, or a template that is none.
+    #[error("the route {route:?} cannot be guarded: {why}")]
+    Route {
+        /// The template.
+        route: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A method that changes nothing.
+    #[error("{method} {route} changes nothing and always passes; guard POST, PUT, PATCH or DELETE")]
+    Method {
+        /// The method.
+        method: Method,
+        /// The route.
+        route: String,
+    },
+    /// An operation's name that is empty or too long.
+    #[error(
+        "the operation at {route:?} has a name of {length} bytes; \
+         give it one of 1 to {SCOPE_PART_BYTES_MAX}"
+    )]
+    Name {
+        /// The route.
+        route: String,
+        /// How long the name is.
+        length: usize,
+    },
+    /// A header that must not be kept.
+    #[error("the response header {0} belongs to one caller or one connection and is never kept")]
+    Header(String),
+    /// Impossible lengths.
+    #[error("keys of {min} to {max} characters cannot be; 1 to 255 is the widest range")]
+    KeyLength {
+        /// The smallest.
+        min: usize,
+        /// The largest.
+        max: usize,
+    },
+    /// A mismatch must be an error.
+    #[error("mismatch_status is {0}; it must be a 4xx status, such as 422 or 409")]
+    MismatchStatus(u16),
+    /// Times that do not fit together.
+    #[error(transparent)]
+    Policy(#[from] InvalidPolicy),
+    /// A fingerprint rule that is no JSON pointer.
+    #[error(transparent)]
+    Pointer(#[from] InvalidPointer),
+}

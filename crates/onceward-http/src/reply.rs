@@ -1,0 +1,307 @@
+//! What is stored of a response, and how it is answered again.
+//!
+//! Format `http/v1`: the status (two bytes, big endian), the headers, the trailers, the
+//! body until the end. Headers and trailers are a count and that many names and values,
+//! each with its length; counts and lengths are LEB128. New fields need a new version.
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::response::Parts;
+use http::{Response, StatusCode, header};
+use onceward_core::{Outcome, Tag};
+
+use crate::body::Whole;
+use crate::rules::{ReplayRules, ReplayStatus, Rules};
+
+/// The codec of HTTP responses.
+pub const TAG: Tag = Tag::from_static("http/v1");
+
+/// Response headers that are kept and replayed. All others are the first answer's own:
+/// cookies, request ids, dates, and whatever belongs to one connection.
+pub const KEPT_HEADERS: &[&str] = &[
+    "accept-patch",
+    "accept-ranges",
+    "allow",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-location",
+    "content-type",
+    "deprecation",
+    "etag",
+    "expires",
+    "grpc-encoding",
+    "grpc-message",
+    "grpc-status",
+    "grpc-status-details-bin",
+    "last-modified",
+    "link",
+    "location",
+    "preference-applied",
+    "sunset",
+    "vary",
+];
+
+/// Headers that are never kept, by no configuration: they belong to one caller, one
+/// connection or one moment.
+pub(crate) const NEVER_KEPT: &[&str] = &[
+    "age",
+    "authentication-info",
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-connection",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "www-authenticate",
+];
+
+/// A response as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) whole: Whole,
+}
+
+/// Why stored bytes are not a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error("the stored reply ends too early")]
+    Truncated,
+    #[error("the stored reply has an impossible {0}")]
+    Impossible(&'static str),
+}
+
+/// The stored form of a response that is kept whole.
+pub(crate) fn encode(head: &Parts, whole: &Whole, rules: &Rules) -> Bytes {
+    let mut out = Vec::with_capacity(128 + whole.bytes.len());
+    out.extend_from_slice(&head.status.as_u16().to_be_bytes());
+    put_headers(&mut out, &head.headers, rules);
+    put_headers(&mut out, whole.trailers.as_ref().unwrap_or(&HeaderMap::new()), rules);
+    out.extend_from_slice(&whole.bytes);
+    out.into()
+}
+
+/// The stored form of a response whose body is not kept.
+pub(crate) fn encode_head(head: &Parts, rules: &Rules) -> Bytes {
+    encode(head, &Whole::default(), rules)
+}
+
+/// Reads what [`encode`] wrote.
+pub(crate) fn decode(bytes: &Bytes) -> Result<Reply, Unreadable> {
+    let mut input = Input { bytes, at: 0 };
+    let status = input.take(2)?;
+    let status = StatusCode::from_u16(u16::from_be_bytes([status[0], status[1]]))
+        .map_err(|_| Unreadable::Impossible("status"))?;
+    let headers = input.headers()?;
+    let trailers = Some(input.headers()?).filter(|trailers| !trailers.is_empty());
+    let whole = Whole { bytes: bytes.slice(input.at..), trailers };
+    Ok(Reply { status, headers, whole })
+}
+
+/// The reply of a stored outcome of this codec.
+pub(crate) fn of(outcome: &Outcome) -> Option<Reply> {
+    if outcome.tag != TAG {
+        tracing::error!(tag = outcome.tag.as_str(), "another codec's outcome under an HTTP key");
+        return None;
+    }
+    decode(&outcome.bytes)
+        .inspect_err(|error| tracing::error!(%error, "a stored reply cannot be read"))
+        .ok()
+}
+
+/// Reads a stored reply and writes it again, every header of it.
+pub(crate) fn round_trip(stored: &Bytes) -> Option<Bytes> {
+    let reply = decode(stored).ok()?;
+    let (mut head, ()) = Response::new(()).into_parts();
+    (head.status, head.headers) = (reply.status, reply.headers);
+    let trailers = reply.whole.trailers.iter().flat_map(HeaderMap::keys);
+    let extra_headers = head.headers.keys().chain(trailers).cloned().collect();
+    let rules = Rules { extra_headers, ..Rules::default() };
+    Some(encode(&head, &reply.whole, &rules))
+}
+
+impl Reply {
+    /// The response to a retry.
+    pub(crate) fn into_replay(self, rules: &ReplayRules) -> Response<Whole> {
+        let mut response = Response::new(self.whole);
+        *response.status_mut() = match rules.status {
+            ReplayStatus::Ok if self.status.is_success() => StatusCode::OK,
+            ReplayStatus::Ok | ReplayStatus::Original => self.status,
+        };
+        *response.headers_mut() = self.headers;
+        mark(response.headers_mut(), rules);
+        response
+    }
+
+    pub(crate) fn location(&self) -> Option<HeaderValue> {
+        self.headers.get(header::LOCATION).cloned()
+    }
+}
+
+/// Marks a response as a replay.
+pub(crate) fn mark(headers: &mut HeaderMap, rules: &ReplayRules) {
+    for name in &rules.marks {
+        headers.insert(name.clone(), HeaderValue::from_static("true"));
+    }
+}
+
+fn kept(name: &HeaderName, rules: &Rules) -> bool {
+    KEPT_HEADERS.binary_search(&name.as_str()).is_ok() || rules.extra_headers.contains(name)
+}
+
+fn put_headers(out: &mut Vec<u8>, headers: &HeaderMap, rules: &Rules) {
+    let count_at = out.len();
+    let mut count = 0;
+    out.push(0);
+    for (name, value) in headers.iter().filter(|(name, _)| kept(name, rules)) {
+        // A count of one byte: what lies beyond is no answer of a sane handler.
+        if count == HEADERS_MAX {
+            tracing::warn!("only the first {HEADERS_MAX} headers of a response are kept");
+            break;
+        }
+        put_text(out, name.as_str().as_bytes());
+        put_text(out, value.as_bytes());
+        count += 1;
+    }
+    out[count_at] = count;
+}
+
+const HEADERS_MAX: u8 = 127;
+
+fn put_text(out: &mut Vec<u8>, text: &[u8]) {
+    let mut length = text.len();
+    while length > 0x7f {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(text);
+}
+
+struct Input<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Input<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Unreadable> {
+        let end = self.at.checked_add(length).ok_or(Unreadable::Truncated)?;
+        let taken = self.bytes.get(self.at..end).ok_or(Unreadable::Truncated)?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    fn number(&mut self) -> Result<usize, Unreadable> {
+        let mut number = 0;
+        for shift in [0, 7, 14, 21, 28] {
+            let byte = self.take(1)?[0];
+            number |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(Unreadable::Impossible("length"))
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], Unreadable> {
+        let length = self.number()?;
+        self.take(length)
+    }
+
+    fn headers(&mut self) -> Result<HeaderMap, Unreadable> {
+        let count = self.number()?;
+        if count > usize::from(HEADERS_MAX) {
+            return Err(Unreadable::Impossible("number of headers"));
+        }
+        // Room for the marks too, so that a replay does not grow the map.
+        let mut headers = HeaderMap::with_capacity(if count == 0 { 0 } else { count + 2 });
+        for _ in 0..count {
+            let name = HeaderName::from_bytes(self.text()?)
+                .map_err(|_| Unreadable::Impossible("header name"))?;
+            let value = HeaderValue::from_bytes(self.text()?)
+                .map_err(|_| Unreadable::Impossible("header value"))?;
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(build: http::response::Builder) -> Parts {
+        build.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn the_kept_headers_are_sorted_and_none_is_forbidden() {
+        assert!(KEPT_HEADERS.is_sorted());
+        assert!(KEPT_HEADERS.iter().all(|name| !NEVER_KEPT.contains(name)));
+    }
+
+    #[test]
+    fn a_reply_survives_with_repeats_and_order_and_without_secrets() {
+        let head = head(
+            Response::builder()
+                .status(201)
+                .header("link", "<a>")
+                .header("set-cookie", "session=canary")
+                .header("link", "<b>")
+                .header("x-kept", "1")
+                .header("x-request-id", "canary"),
+        );
+        let rules =
+            Rules { extra_headers: vec![HeaderName::from_static("x-kept")], ..Rules::default() };
+        let trailers = HeaderMap::from_iter([(header::ETAG, HeaderValue::from_static("t"))]);
+        let whole = Whole { bytes: Bytes::from_static(b"a\0b"), trailers: Some(trailers.clone()) };
+        let stored = encode(&head, &whole, &rules);
+        assert!(!stored.windows(6).any(|window| window == b"canary"));
+
+        let reply = decode(&stored).unwrap();
+        assert_eq!(reply.status, 201);
+        assert_eq!(reply.headers.get_all("link").iter().collect::<Vec<_>>(), ["<a>", "<b>"]);
+        assert_eq!(reply.headers["x-kept"], "1");
+        assert_eq!(reply.headers.len(), 3);
+        assert_eq!(reply.whole.bytes.as_ref(), b"a\0b");
+        assert_eq!(reply.whole.trailers, Some(trailers));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_impossible_is_not_a_reply() {
+        let head = head(Response::builder().header("etag", "e".repeat(300)));
+        let stored = encode_head(&head, &Rules::default());
+        for end in 0..stored.len() {
+            assert!(decode(&stored.slice(..end)).is_err(), "{end}");
+        }
+        assert_eq!(decode(&stored).unwrap().headers["etag"].len(), 300);
+        let bad = Bytes::from_static(&[0xff, 0xff, 0, 0]);
+        assert_eq!(decode(&bad).unwrap_err(), Unreadable::Impossible("status"));
+        let endless = Bytes::from_static(&[0, 200, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(decode(&endless).unwrap_err(), Unreadable::Impossible("length"));
+    }
+
+    #[test]
+    fn a_replay_is_marked_and_takes_200_only_where_it_is_told_to() {
+        let stored =
+            |status| encode_head(&head(Response::builder().status(status)), &Rules::default());
+        let replay =
+            |status, rules: &ReplayRules| decode(&stored(status)).unwrap().into_replay(rules);
+        let ok = ReplayRules { status: ReplayStatus::Ok, ..ReplayRules::default() };
+        assert_eq!(replay(201, &ReplayRules::default()).status(), 201);
+        assert_eq!(replay(201, &ok).status(), 200);
+        assert_eq!(replay(409, &ok).status(), 409);
+        let marked = replay(204, &ReplayRules::default());
+        assert_eq!(marked.headers()["idempotent-replayed"], "true");
+        assert_eq!(marked.headers()["idempotency-replayed"], "true");
+    }
+}

@@ -1,0 +1,113 @@
+//! The service that the layer makes: lets pass what is not guarded.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use onceward_core::BoxError;
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use crate::body::Body;
+use crate::exchange::Exchange;
+use crate::layer::Shared;
+
+/// A service whose guarded requests have one effect and one answer. Made by
+/// [`OncewardLayer`](crate::OncewardLayer).
+#[derive(Clone)]
+pub struct OncewardService<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> OncewardService<S> {
+    pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Self {
+        Self { inner, shared }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for OncewardService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OncewardService").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for OncewardService<S>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<BoxError>,
+    R: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<Body<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, R, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let Some((guard, operation)) = self.shared.guard(&request) else {
+            let future = self.inner.call(request.map(Body::passed));
+            return ResponseFuture { way: Way::Passed { future } };
+        };
+        // The clone takes the place of the one that was made ready.
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        let exchange = Exchange { shared: Arc::clone(&self.shared), guard, operation };
+        let future = Box::pin(exchange.answer(request, ready));
+        ResponseFuture { way: Way::Guarded { future } }
+    }
+}
+
+pin_project! {
+    /// The answer to come.
+    pub struct ResponseFuture<F, R, E> {
+        #[pin]
+        way: Way<F, R, E>,
+    }
+}
+
+type Exchanging<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
+
+pin_project! {
+    #[project = WayProjected]
+    enum Way<F, R, E> {
+        Passed { #[pin] future: F },
+        Guarded { future: Exchanging<R, E> },
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F, R, E>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<Body<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().way.project() {
+            WayProjected::Passed { future } => {
+                let answer = ready!(future.poll(cx));
+                Poll::Ready(answer.map(|response| response.map(Body::passed)))
+            }
+            WayProjected::Guarded { future } => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.way {
+            Way::Passed { .. } => "ResponseFuture(passed)",
+            Way::Guarded { .. } => "ResponseFuture(guarded)",
+        })
+    }
+}
