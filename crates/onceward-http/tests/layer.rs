@@ -1,0 +1,526 @@
+//! The layer's promises that need no network, each named as a fact.
+
+mod common;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::*;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
+use onceward_http::{
+    CompletionLost, Execution, Fate, FingerprintRules, InProgress, Onceward, Operation,
+    ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
+};
+use onceward_testkit::faulty::{Call, Fault};
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
+use tower_layer::Layer;
+
+// What a mismatch tells ---------------------------------------------------------------------
+
+async fn differs(
+    rules: Rules,
+    first: Request<Full<Bytes>>,
+    second: Request<Full<Bytes>>,
+) -> Answer {
+    let (layer, counter) = (layer(rules), Counter::default());
+    assert_eq!(send(&layer, counting(&counter), first).await.status(), 201);
+    let refused = send(&layer, counting(&counter), second).await;
+    assert_eq!((refused.status().as_u16(), counter.executions()), (422, 1));
+    refused
+}
+
+#[tokio::test]
+async fn a_mismatch_names_the_parts_that_differ_and_no_value() {
+    let first = r#"{"amount":100,"to":{"iban":"DE1","name":"canary"}}"#;
+    let cases = [
+        ("/orders", r#"{"amount":200,"to":{"iban":"DE1","name":"canary"}}"#, vec!["body:/amount"]),
+        ("/orders", r#"{"to":{"name":"tweety","iban":"DE1"},"amount":1e2}"#, vec!["body:/to/name"]),
+        ("/orders?dry=1", first, vec!["query"]),
+        ("/invoices", first, vec!["path"]),
+        ("/orders", r#"{"amount":100,"to":{"iban":"DE1"}}"#, vec!["body (1 field fewer)"]),
+        (
+            "/orders",
+            r#"{"amount":100,"tip":1,"to":{"iban":"DE1","name":"canary"}}"#,
+            vec!["body:/tip"],
+        ),
+    ];
+    for (uri, body, expected) in cases {
+        let refused = differs(Rules::default(), post("k", first), post_to(uri, "k", body)).await;
+        assert_eq!(json(&refused)["differs"], serde_json::json!(expected), "{uri} {body}");
+        let shown = format!("{refused:?}");
+        assert!(!shown.contains("canary") && !shown.contains("tweety"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_mismatch_tells_nothing_where_that_is_switched_off() {
+    let fingerprint = FingerprintRules { explain: false, ..FingerprintRules::default() };
+    let rules = Rules { fingerprint, ..Rules::default() };
+    let refused = differs(rules, post("k", r#"{"a":1}"#), post("k", r#"{"a":2}"#)).await;
+    assert_eq!(json(&refused).get("differs"), None);
+}
+
+#[tokio::test]
+async fn without_comparison_any_request_under_a_known_key_is_a_retry() {
+    let fingerprint = FingerprintRules { compare: false, ..FingerprintRules::default() };
+    let (layer, counter) = (layer(Rules { fingerprint, ..Rules::default() }), Counter::default());
+    send(&layer, counting(&counter), post("k", "1")).await;
+    assert!(is_replay(&send(&layer, counting(&counter), post("k", "2")).await));
+}
+
+// What a handler learns and says ------------------------------------------------------------
+
+#[tokio::test]
+async fn a_handler_learns_its_key_operation_fence_and_downstream_key() {
+    let (layer, counter) = (layer(Rules::default()), Counter::default());
+    let handler = {
+        let counter = counter.clone();
+        move |request: Request<_>| {
+            counter.up();
+            let execution = Execution::of(request.extensions()).unwrap();
+            assert_eq!(execution.key().expose(), "k");
+            assert_eq!(execution.scope().operation(), "POST *");
+            assert!(execution.fence().0 > 0);
+            let told = format!("{} {}", execution.operation(), execution.downstream_key());
+            // Nothing happened, so that the next attempt sees what stays the same.
+            let response = Response::builder().status(500).extension(Fate::NothingHappened);
+            std::future::ready(ok(response, told))
+        }
+    };
+    let first = send(&layer, handler.clone(), post("k", "{}")).await;
+    let second = send(&layer, handler, post("k", "{}")).await;
+    assert_eq!(first.body(), second.body());
+    assert_eq!(counter.executions(), 2);
+}
+
+async fn two_answers(
+    response: fn() -> http::response::Builder,
+    rules: Rules,
+) -> (Answer, Answer, usize) {
+    let (layer, counter) = (layer(rules), Counter::default());
+    let handler = {
+        let counter = counter.clone();
+        move |_| std::future::ready(ok(response(), counter.up().to_string()))
+    };
+    let first = send(&layer, handler.clone(), post("k", "{}")).await;
+    (first, send(&layer, handler, post("k", "{}")).await, counter.executions())
+}
+
+#[tokio::test]
+async fn a_handlers_word_goes_before_the_policy() {
+    let release = || Response::builder().status(201).extension(Fate::NothingHappened);
+    let (_, second, executions) = two_answers(release, Rules::default()).await;
+    assert_eq!((second.status().as_u16(), executions), (201, 2));
+
+    let unknown = || Response::builder().status(504).extension(Fate::Unknown);
+    let (first, second, executions) = two_answers(unknown, Rules::default()).await;
+    assert_eq!((first.status().as_u16(), executions), (504, 1));
+    assert_eq!(code(&second), "IDEMPOTENCY_OUTCOME_UNKNOWN");
+
+    let keep = || Response::builder().status(429).extension(Fate::Final);
+    let (_, second, executions) = two_answers(keep, Rules::default()).await;
+    assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (429, 1, true));
+}
+
+#[tokio::test]
+async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
+    let release = || Response::builder().status(500).header("onceward-outcome", "release");
+    let (first, second, executions) = two_answers(release, Rules::default()).await;
+    assert_eq!(executions, 2);
+    assert!(![first, second].iter().any(|it| it.headers().contains_key("onceward-outcome")));
+    let nonsense = || Response::builder().status(500).header("onceward-outcome", "maybe");
+    let (first, second, executions) = two_answers(nonsense, Rules::default()).await;
+    assert_eq!((executions, is_replay(&second)), (1, true));
+    assert!(!first.headers().contains_key("onceward-outcome"));
+}
+
+#[tokio::test]
+async fn a_sensitive_reply_is_made_again_from_its_resource() {
+    let bench = Bench::new();
+    let layer = Onceward::layer(bench.engine())
+        .single_tenant()
+        .rebuild(|reference| async move {
+            assert_eq!(reference.resource.kind, "card");
+            let body = format!("secret of {}", reference.resource.id);
+            Ok(Response::builder().status(reference.status).body(body.into())?)
+        })
+        .build()
+        .unwrap();
+    let handler = |_| {
+        let response = Response::builder().status(201).header("location", "/cards/card_7");
+        std::future::ready(ok(
+            response.extension(Sensitive::new("card", "card_7")),
+            "secret of card_7",
+        ))
+    };
+    let first = send(&layer, handler, post("k", "{}")).await;
+    let again = send(&layer, handler, post("k", "{}")).await;
+    assert_eq!(
+        (again.status(), again.body(), is_replay(&again)),
+        (first.status(), first.body(), true)
+    );
+
+    // Nobody can make it again here, and the secret was not stored: the retry is told where
+    // the resource is.
+    let told = send(&bench.layer(Rules::default()), handler, post("k", "{}")).await;
+    assert_eq!(code(&told), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+    assert_eq!(told.headers()["location"], "/cards/card_7");
+    assert_eq!(json(&told)["original_status"], 201);
+}
+
+// Large and endless responses ---------------------------------------------------------------
+
+#[tokio::test]
+async fn a_response_over_the_limit_goes_to_the_first_caller_only() {
+    let large = || Response::builder().status(201).header("location", "/orders/1");
+    let rules = Rules { response_bytes_max: 0, ..Rules::default() };
+    let (first, second, executions) = two_answers(large, rules).await;
+    assert_eq!((first.status().as_u16(), first.body().as_ref()), (201, &b"1"[..]));
+    assert_eq!((second.status().as_u16(), executions), (409, 1));
+    assert_eq!(code(&second), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+    assert_eq!(json(&second)["original_status"], 201);
+    assert_eq!(second.headers()["location"], "/orders/1");
+}
+
+#[tokio::test]
+async fn an_event_stream_is_not_held_back_and_not_run_again() {
+    let stream = || Response::builder().header("content-type", "text/event-stream");
+    let (first, second, executions) = two_answers(stream, Rules::default()).await;
+    assert_eq!((first.body().as_ref(), executions), (&b"1"[..], 1));
+    assert_eq!(code(&second), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+}
+
+#[tokio::test]
+async fn trailers_are_replayed_as_grpc_needs_them() {
+    let layer = layer(Rules::default());
+    let service = layer.layer(tower::service_fn(|_: Request<_>| async {
+        let trailers = HeaderMap::from_iter([(
+            HeaderName::from_static("grpc-status"),
+            HeaderValue::from_static("0"),
+        )]);
+        let body = Full::new(Bytes::from("message")).with_trailers(async { Some(Ok(trailers)) });
+        Ok::<_, Infallible>(Response::new(body.boxed_unsync()))
+    }));
+    for replayed in [false, true] {
+        let mut request = post("k", "\0\0\0\0\u{2}hi");
+        request.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        let answer = service.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+        let collected = answer.into_body().collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap()["grpc-status"], "0");
+        assert_eq!(collected.to_bytes(), "message");
+    }
+}
+
+// When something goes wrong -----------------------------------------------------------------
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_down_executes_nothing() {
+    let (bench, counter) = (Bench::new(), Counter::default());
+    let layer = bench.layer(Rules::default());
+    bench.store.on_every(Call::Claim, Fault::Fail);
+    let refused = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!((refused.status().as_u16(), counter.executions()), (503, 0));
+    assert_eq!(code(&refused), "IDEMPOTENCY_STORE_UNAVAILABLE");
+    assert_eq!(refused.headers()["retry-after"], "1");
+    bench.store.heal();
+    assert_eq!(send(&layer, counting(&counter), post("k", "{}")).await.status(), 201);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failing_open_runs_unguarded_and_counts_it() {
+    let (bench, counter) = (Bench::new(), Counter::default());
+    let layer = bench.layer(Rules { store_down: StoreDown::Open, ..Rules::default() });
+    bench.store.on_every(Call::Claim, Fault::Fail);
+    for _ in 0..2 {
+        assert_eq!(send(&layer, counting(&counter), post("k", "{}")).await.status(), 201);
+    }
+    assert_eq!((counter.executions(), layer.unguarded()), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_cannot_be_stored_is_answered_truly_and_never_released() {
+    let (bench, counter) = (Bench::new(), Counter::default());
+    let layer = bench.layer(Rules::default());
+    bench.store.on_every(Call::Settle, Fault::Fail);
+    let first = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!(first.status(), 201);
+    let retry = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!(
+        (code(&retry).as_str(), counter.executions()),
+        ("IDEMPOTENCY_REQUEST_IN_PROGRESS", 1)
+    );
+    bench.store.heal();
+    sleep(Duration::from_secs(5)).await;
+    let retry = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!((is_replay(&retry), retry.body()), (true, first.body()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_cannot_be_stored_fails_where_that_is_asked_for() {
+    let (bench, counter) = (Bench::new(), Counter::default());
+    let rules = Rules { completion_lost: CompletionLost::Fail, ..Rules::default() };
+    let layer = bench.layer(rules);
+    bench.store.on_every(Call::Settle, Fault::Fail);
+    let first = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!(
+        (first.status().as_u16(), code(&first).as_str()),
+        (500, "IDEMPOTENCY_OUTCOME_UNKNOWN")
+    );
+    assert_eq!(json(&first)["status"], 500);
+}
+
+#[tokio::test(start_paused = true)]
+async fn under_takeover_an_outcome_that_is_not_stored_is_not_answered_as_final() {
+    let (bench, counter) = (Bench::new(), Counter::default());
+    let layer = bench.layer(Rules { on_lapse: Some(OnLapse::Takeover), ..Rules::default() });
+    bench.store.on_every(Call::Settle, Fault::Fail);
+    let first = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!(code(&first), "IDEMPOTENCY_OUTCOME_UNKNOWN");
+}
+
+#[tokio::test]
+async fn a_panic_leaves_the_outcome_unknown_and_the_caller_is_told() {
+    let (layer, counter) = (layer(Rules::default()), Counter::default());
+    let panicking = |_: Request<_>| async { panic!("as planned") };
+    let first = send(&layer, panicking, post("k", "{}")).await;
+    assert_eq!(code(&first), "IDEMPOTENCY_OUTCOME_UNKNOWN");
+    let retry = send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!((code(&retry).as_str(), counter.executions()), ("IDEMPOTENCY_OUTCOME_UNKNOWN", 0));
+    assert_eq!(json(&first)["operation"], json(&retry)["operation"]);
+}
+
+#[tokio::test]
+async fn an_error_of_the_inner_service_leaves_the_outcome_unknown() {
+    let layer = layer(Rules::default());
+    let failing = layer.layer(tower::service_fn(|_: Request<_>| async {
+        Err::<Response<Full<Bytes>>, _>("broken pipe")
+    }));
+    assert_eq!(failing.clone().oneshot(post("k", "{}")).await.unwrap_err(), "broken pipe");
+    let retry = failing.oneshot(post("k", "{}")).await.unwrap();
+    assert_eq!(retry.status(), 409);
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_off_leaves_the_outcome_unknown() {
+    let layer = layer(Rules::default());
+    let service = layer.layer(tower::service_fn(|_: Request<_>| async {
+        let frames = [Ok(http_body::Frame::data(Bytes::from("half"))), Err("reset")];
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(frames));
+        Ok::<_, Infallible>(Response::new(body))
+    }));
+    for _ in 0..2 {
+        let answer = service.clone().oneshot(post("k", "{}")).await.unwrap();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(String::from_utf8_lossy(&body).contains("IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_does_not_cancel_the_handler() {
+    let (layer, counter) = (layer(Rules::default()), Counter::default());
+    let slow = {
+        let counter = counter.clone();
+        move |_| {
+            let counter = counter.clone();
+            async move {
+                sleep(Duration::from_millis(200)).await;
+                ok(Response::builder().status(201), counter.up().to_string())
+            }
+        }
+    };
+    let gone =
+        timeout(Duration::from_millis(50), send(&layer, slow.clone(), post("k", "{}"))).await;
+    assert!(gone.is_err());
+    let retry = send(&layer, slow.clone(), post("k", "{}")).await;
+    assert_eq!(code(&retry), "IDEMPOTENCY_REQUEST_IN_PROGRESS");
+    sleep(Duration::from_millis(200)).await;
+    let retry = send(&layer, slow, post("k", "{}")).await;
+    assert_eq!((is_replay(&retry), counter.executions()), (true, 1));
+}
+
+// The switches ------------------------------------------------------------------------------
+
+#[tokio::test(start_paused = true)]
+async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
+    let slow = |_| async {
+        sleep(Duration::from_secs(1)).await;
+        ok(Response::builder().status(201), "done")
+    };
+    for (in_progress, status) in [
+        (InProgress::Reject, 409),
+        (InProgress::Wait(Duration::from_millis(100)), 409),
+        (InProgress::Wait(Duration::from_secs(5)), 201),
+        (InProgress::Accepted, 202),
+    ] {
+        let layer = layer(Rules { in_progress, ..Rules::default() });
+        let (first, second) = tokio::join!(send(&layer, slow, post("k", "{}")), async {
+            sleep(Duration::from_millis(10)).await;
+            send(&layer, slow, post("k", "{}")).await
+        });
+        assert_eq!((first.status().as_u16(), second.status().as_u16()), (201, status));
+        if status == 202 {
+            let operation = json(&second)["operation"].as_str().unwrap().to_owned();
+            let page = format!("/onceward/operations/{operation}");
+            assert_eq!(second.headers()["location"], page);
+            assert!(second.headers().contains_key("retry-after"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn statuses_marks_and_the_header_have_their_switches() {
+    let mut rules = Rules {
+        mismatch_status: StatusCode::CONFLICT,
+        replay: ReplayRules {
+            status: ReplayStatus::Ok,
+            marks: vec![HeaderName::from_static("x-again")],
+        },
+        ..Rules::default()
+    };
+    rules.key.header = HeaderName::from_static("paypal-request-id");
+    let (layer, counter) = (layer(rules), Counter::default());
+    let request = |body: &str| {
+        let mut request = post("ignored", body);
+        request.headers_mut().insert("paypal-request-id", HeaderValue::from_static("k"));
+        request
+    };
+    assert_eq!(send(&layer, counting(&counter), request("1")).await.status(), 201);
+    let replay = send(&layer, counting(&counter), request("1")).await;
+    assert_eq!(
+        (replay.status().as_u16(), &replay.headers()["x-again"]),
+        (200, &HeaderValue::from_static("true"))
+    );
+    assert!(!is_replay(&replay));
+    assert_eq!(send(&layer, counting(&counter), request("2")).await.status(), 409);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_new_after_its_time_or_answered_as_expired() {
+    for (expiry, status) in
+        [(Expiry::Forget, 201), (Expiry::Tombstone(Duration::from_secs(9)), 409)]
+    {
+        let (bench, counter) = (Bench::new(), Counter::default());
+        let ttl = Some(Duration::from_secs(60));
+        let layer = bench.layer(Rules { ttl, expiry: Some(expiry), ..Rules::default() });
+        send(&layer, counting(&counter), post("k", "{}")).await;
+        bench.clock.jump(59_000);
+        assert!(is_replay(&send(&layer, counting(&counter), post("k", "{}")).await));
+        bench.clock.jump(2_000);
+        let after = send(&layer, counting(&counter), post("k", "{}")).await;
+        assert_eq!((after.status().as_u16(), is_replay(&after)), (status, false));
+    }
+}
+
+#[tokio::test]
+async fn named_operations_have_their_own_rules_and_keys() {
+    let create = Operation::post("/orders").named("orders.create");
+    let pay =
+        Operation::new(Method::PUT, "/orders/{id}/payment").with(|rules| rules.required = false);
+    let layer = Onceward::layer(Bench::new().engine())
+        .single_tenant()
+        .operation(create)
+        .operation(pay)
+        .only_named()
+        .build()
+        .unwrap();
+    let counter = Counter::default();
+    let request = |method: Method, uri: &str, key: Option<&str>| {
+        let mut request = post_to(uri, "k", "{}");
+        *request.method_mut() = method;
+        if key.is_none() {
+            request.headers_mut().remove("idempotency-key");
+        }
+        request
+    };
+    let go = |method, uri, key| send(&layer, counting(&counter), request(method, uri, key));
+
+    assert_eq!(code(&go(Method::POST, "/orders", None).await), "MISSING_IDEMPOTENCY_KEY");
+    assert_eq!(go(Method::POST, "/orders", Some("k")).await.status(), 201);
+    assert!(is_replay(&go(Method::POST, "/orders", Some("k")).await));
+    // Another operation, so the same key is another one.
+    assert_eq!(go(Method::PUT, "/orders/7/payment", Some("k")).await.status(), 201);
+    assert!(is_replay(&go(Method::PUT, "/orders/7/payment", Some("k")).await));
+    // Another path parameter is another request.
+    assert_eq!(go(Method::PUT, "/orders/8/payment", Some("k")).await.status(), 422);
+    let before = counter.executions();
+    for _ in 0..2 {
+        go(Method::PUT, "/orders/7/payment", None).await;
+        go(Method::POST, "/elsewhere", Some("k")).await;
+        go(Method::GET, "/orders", Some("k")).await;
+    }
+    assert_eq!(counter.executions(), before + 6);
+}
+
+#[tokio::test]
+async fn tenants_and_callers_have_keys_of_their_own() {
+    let layer = Onceward::layer(Bench::new().engine())
+        .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
+        .caller(Source::credentials())
+        .build()
+        .unwrap();
+    let counter = Counter::default();
+    let go = |tenant: &'static str, token: &'static str| {
+        let mut request = post("k", "{}");
+        request.headers_mut().insert("x-tenant-id", HeaderValue::from_static(tenant));
+        if !token.is_empty() {
+            request.headers_mut().insert("authorization", HeaderValue::from_static(token));
+        }
+        send(&layer, counting(&counter), request)
+    };
+    let (one, two) =
+        ("2b8de313-9c3c-4a15-a9b8-0cd1e34be3da", "11111111-9c3c-4a15-a9b8-0cd1e34be3da");
+    assert!(!is_replay(&go(one, "a").await));
+    assert!(!is_replay(&go(two, "a").await));
+    assert!(!is_replay(&go(one, "b").await));
+    assert!(is_replay(&go(one, "a").await));
+    let refused = go("canary", "a").await;
+    assert_eq!((refused.status().as_u16(), code(&refused).as_str()), (400, "INVALID_TENANT"));
+    // A known key without credentials is no way to a stored answer.
+    let refused = go(one, "").await;
+    assert_eq!((refused.status().as_u16(), code(&refused).as_str()), (401, "INVALID_CREDENTIALS"));
+    assert_eq!(counter.executions(), 3);
+}
+
+#[tokio::test]
+async fn a_full_store_is_a_quota_and_not_an_outage() {
+    let limits = onceward_core::MemoryLimits { records_max: 64, ..Default::default() };
+    let store = MemoryStore::with(limits, Arc::new(onceward_core::SystemAmbient::new()));
+    let layer = Onceward::layer(Engine::new(Arc::new(store))).single_tenant().build().unwrap();
+    let counter = Counter::default();
+    for n in 0..200 {
+        let answer = send(&layer, counting(&counter), post(&format!("k{n}"), "{}")).await;
+        if answer.status() == 429 {
+            assert_eq!(code(&answer), "IDEMPOTENCY_QUOTA_EXCEEDED");
+            assert!(answer.headers().contains_key("retry-after"));
+            return;
+        }
+    }
+    panic!("the store was never full");
+}
+
+#[test]
+fn impossible_settings_are_refused_with_what_is_wrong() {
+    let told = |operation: Operation| {
+        let layer = Onceward::layer(Bench::new().engine()).single_tenant().operation(operation);
+        layer.build().unwrap_err().to_string()
+    };
+    assert!(told(Operation::new(Method::GET, "/x")).contains("GET /x changes nothing"));
+    assert!(told(Operation::post("/x/{")).contains("\"/x/{\""));
+    assert!(told(Operation::post("/x").named("n".repeat(300))).contains("300 bytes"));
+    let cookie = |rules: &mut Rules| rules.extra_headers.push(http::header::SET_COOKIE);
+    assert!(told(Operation::post("/x").with(cookie)).contains("set-cookie"));
+    let pointer = |rules: &mut Rules| rules.fingerprint.exclude.push("amount".into());
+    assert!(told(Operation::post("/x").with(pointer)).contains("amount"));
+    let status = |rules: &mut Rules| rules.mismatch_status = StatusCode::OK;
+    assert!(told(Operation::post("/x").with(status)).contains("mismatch_status is 200"));
+    let lengths = |rules: &mut Rules| rules.key.min = 300;
+    assert!(told(Operation::post("/x").with(lengths)).contains("300 to 255"));
+    let lease = |rules: &mut Rules| rules.lease = Some(Duration::ZERO);
+    assert!(told(Operation::post("/x").with(lease)).contains("lease is 0ns"));
+}
