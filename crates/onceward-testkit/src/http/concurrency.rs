@@ -18,20 +18,34 @@ use super::raw;
 use super::target::{Handler, InProgress, Lapse};
 
 cases! { Concurrency;
-    twenty_at_once_run_once, "seed 003", "of 20 parallel requests one runs, the rest get 409 or its answer";
-    five_hundred_at_once_run_once, "Onceward", "the same with 500";
-    in_progress_is_told_with_retry_after, "IETF draft-07 §2.7", "while the first runs: 409 problem+json with Retry-After";
-    after_completion_it_replays, "IETF draft-07 §2.6", "once the first is done, the same request replays";
-    waiting_ends_with_the_first_answer, "seed 000", "a duplicate that waits gets the first answer";
-    waiting_ends_in_time, "Onceward", "a duplicate waits no longer than it is said";
-    other_keys_are_not_held_up, "Onceward", "another key is answered while the first runs";
-    two_nodes_run_once, "Onceward", "two nodes on one store run it once";
-    a_client_that_hangs_up_changes_nothing, "Onceward", "hang up at any point and retry: runs once, then replays";
-    a_body_that_breaks_off_is_never_run_twice, "Onceward", "hang up before the body's end and retry: runs once";
-    who_arrives_as_the_first_ends_does_not_run, "Onceward", "the classic race: a miss, then a claim after the winner let go";
-    a_lapsed_lease_is_unknown_until_its_owner_completes, "Onceward", "lease lapsed: unknown; the owner's late completion counts";
-    stale_owner_cannot_complete_after_takeover, "Onceward", "after a takeover the old owner's completion is refused";
-    stale_owner_cannot_release_the_new_claim, "Onceward", "after a takeover the old owner's release is refused";
+    twenty_at_once_run_once, "seed 003",
+        "of 20 parallel requests one runs, the rest get 409 or its answer";
+    five_hundred_at_once_run_once, "Onceward",
+        "the same with 500";
+    in_progress_is_told_with_retry_after, "IETF draft-07 §2.7",
+        "while the first runs: 409 problem+json with Retry-After";
+    after_completion_it_replays, "IETF draft-07 §2.6",
+        "once the first is done, the same request replays";
+    waiting_ends_with_the_first_answer, "seed 000",
+        "a duplicate that waits gets the first answer";
+    waiting_ends_in_time, "Onceward",
+        "a duplicate waits no longer than it is said";
+    other_keys_are_not_held_up, "Onceward",
+        "another key is answered while the first runs";
+    two_nodes_run_once, "Onceward",
+        "two nodes on one store run it once";
+    a_client_that_hangs_up_changes_nothing, "Onceward",
+        "hang up at any point and retry: runs once, then replays";
+    a_body_that_breaks_off_is_never_run_twice, "Onceward",
+        "hang up before the body's end and retry: runs once";
+    who_arrives_as_the_first_ends_does_not_run, "Onceward",
+        "the classic race: a miss, then a claim after the winner let go";
+    a_lapsed_lease_is_unknown_until_its_owner_completes, "Onceward",
+        "lease lapsed: unknown; the owner's late completion counts";
+    stale_owner_cannot_complete_after_takeover, "Onceward",
+        "after a takeover the old owner's completion is refused";
+    stale_owner_cannot_release_the_new_claim, "Onceward",
+        "after a takeover the old owner's release is refused";
 }
 
 /// Facts of the store suite that stand in where no takeover is configured.

@@ -6,9 +6,12 @@ use super::problem;
 use super::target::Expiry;
 
 cases! { Expiry;
-    inside_the_ttl_it_replays, "Stripe, IETF draft-07 §2.3", "shortly before the end of its time: replay";
-    after_the_ttl_it_is_new_or_expired, "Stripe, IETF draft-07 §2.3", "past its time: new, or EXPIRED, by policy";
-    a_restart_keeps_the_record, "seed 000", "the server was started again: replay";
+    inside_the_ttl_it_replays, "Stripe, IETF draft-07 §2.3",
+        "shortly before the end of its time: replay";
+    after_the_ttl_it_is_new_or_expired, "Stripe, IETF draft-07 §2.3",
+        "past its time: new, or EXPIRED, by policy";
+    a_restart_keeps_the_record, "seed 000",
+        "the server was started again: replay";
 }
 
 async fn inside_the_ttl_it_replays(case: &Case) -> Verdict {

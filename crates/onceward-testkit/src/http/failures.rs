@@ -11,30 +11,54 @@ use super::target::{Lapse, Role, ServerErrors};
 const CAREFUL: &str = "Onceward, outcome policy";
 
 cases! { Failures;
-    a_500_is_treated_by_policy, "Stripe, Onceward", "a 500 is kept, released or unknown, as the policy says";
-    the_handler_may_keep_a_500, CAREFUL, "Onceward-Outcome: keep; the client does not see the header";
-    the_handler_may_release_a_500, CAREFUL, "Onceward-Outcome: release; the next runs";
-    the_handler_may_say_unknown, CAREFUL, "Onceward-Outcome: unknown; nothing runs again";
-    a_domain_404_is_replayed, CAREFUL, "a 404 of the handler is an outcome: replay";
-    a_domain_409_is_replayed, CAREFUL, "a 409 of the handler is an outcome: replay";
-    a_domain_422_is_replayed, "Stripe, Onceward", "a 422 of the handler is an outcome: replay";
-    a_401_is_not_kept, CAREFUL, "a 401 frees the key";
-    a_403_is_not_kept, CAREFUL, "a 403 frees the key";
-    a_408_is_not_kept, CAREFUL, "a 408 frees the key";
-    a_429_is_not_kept, "Stripe, Onceward", "a 429 frees the key";
-    a_panic_is_not_in_progress_for_ever, CAREFUL, "a panic: unknown, and nothing runs again";
-    a_request_that_is_too_large_is_not_kept, "RFC 9110 §15.5.14", "413, nothing runs, and the key is free";
-    an_answer_that_is_too_large_is_marked, "seed 003", "the first caller gets all of it, retries the marker; runs once";
-    a_refused_upstream_frees_the_key, CAREFUL, "nobody at the upstream: nothing happened, the key is free";
-    a_reset_upstream_is_unknown, CAREFUL, "a reset after bytes were sent: unknown, nothing runs again";
-    a_silent_upstream_is_unknown, CAREFUL, "a timeout after bytes were sent: unknown, nothing runs again";
-    store_down_at_the_claim_is_503, "Onceward", "503 with Retry-After, nothing runs, and the same key is safe";
-    a_lost_reply_to_the_claim_runs_once, "Onceward", "claimed again with the same token: runs once";
-    a_lost_reply_to_the_completion_runs_once, "Onceward", "completed again: runs once, and replays";
-    store_down_at_the_completion_never_runs_again, "seed 003", "no retry runs; once the store is back, replay or unknown";
-    a_crash_after_the_claim_is_unknown, "seed 000, Onceward", "no retry runs; after the lease: unknown";
-    a_crash_after_the_effect_is_unknown, "seed 000, Onceward", "no retry runs; after the lease: unknown";
-    a_crash_after_the_completion_replays, "seed 000", "completed and not answered: the retry replays";
+    a_500_is_treated_by_policy, "Stripe, Onceward",
+        "a 500 is kept, released or unknown, as the policy says";
+    the_handler_may_keep_a_500, CAREFUL,
+        "Onceward-Outcome: keep; the client does not see the header";
+    the_handler_may_release_a_500, CAREFUL,
+        "Onceward-Outcome: release; the next runs";
+    the_handler_may_say_unknown, CAREFUL,
+        "Onceward-Outcome: unknown; nothing runs again";
+    a_domain_404_is_replayed, CAREFUL,
+        "a 404 of the handler is an outcome: replay";
+    a_domain_409_is_replayed, CAREFUL,
+        "a 409 of the handler is an outcome: replay";
+    a_domain_422_is_replayed, "Stripe, Onceward",
+        "a 422 of the handler is an outcome: replay";
+    a_401_is_not_kept, CAREFUL,
+        "a 401 frees the key";
+    a_403_is_not_kept, CAREFUL,
+        "a 403 frees the key";
+    a_408_is_not_kept, CAREFUL,
+        "a 408 frees the key";
+    a_429_is_not_kept, "Stripe, Onceward",
+        "a 429 frees the key";
+    a_panic_is_not_in_progress_for_ever, CAREFUL,
+        "a panic: unknown, and nothing runs again";
+    a_request_that_is_too_large_is_not_kept, "RFC 9110 §15.5.14",
+        "413, nothing runs, and the key is free";
+    an_answer_that_is_too_large_is_marked, "seed 003",
+        "the first caller gets all of it, retries the marker; runs once";
+    a_refused_upstream_frees_the_key, CAREFUL,
+        "nobody at the upstream: nothing happened, the key is free";
+    a_reset_upstream_is_unknown, CAREFUL,
+        "a reset after bytes were sent: unknown, nothing runs again";
+    a_silent_upstream_is_unknown, CAREFUL,
+        "a timeout after bytes were sent: unknown, nothing runs again";
+    store_down_at_the_claim_is_503, "Onceward",
+        "503 with Retry-After, nothing runs, and the same key is safe";
+    a_lost_reply_to_the_claim_runs_once, "Onceward",
+        "claimed again with the same token: runs once";
+    a_lost_reply_to_the_completion_runs_once, "Onceward",
+        "completed again: runs once, and replays";
+    store_down_at_the_completion_never_runs_again, "seed 003",
+        "no retry runs; once the store is back, replay or unknown";
+    a_crash_after_the_claim_is_unknown, "seed 000, Onceward",
+        "no retry runs; after the lease: unknown";
+    a_crash_after_the_effect_is_unknown, "seed 000, Onceward",
+        "no retry runs; after the lease: unknown";
+    a_crash_after_the_completion_replays, "seed 000",
+        "completed and not answered: the retry replays";
 }
 
 async fn a_500_is_treated_by_policy(case: &Case) -> Verdict {

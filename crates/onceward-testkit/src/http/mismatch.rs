@@ -10,27 +10,48 @@ use super::target::Compares;
 const FINGERPRINT: &str = "IETF draft-07 §2.4, Onceward";
 
 cases! { Mismatch;
-    a_changed_field_is_refused, "IETF draft-07 §2.7, seed 003", "same key, other amount: refused, nothing runs";
-    the_original_still_replays_after_a_mismatch, "Onceward", "a refused request leaves the first answer in place";
-    member_order_does_not_matter, FINGERPRINT, "members in another order: replay";
-    blanks_do_not_matter, FINGERPRINT, "blanks between tokens: replay";
-    equal_numbers_are_equal, FINGERPRINT, "100, 1e2 and 100.0: replay";
-    large_numbers_are_told_apart, FINGERPRINT, "9007199254740993 is not 9007199254740992: refused";
-    a_number_is_not_a_string, FINGERPRINT, "1 is not \"1\": refused";
-    array_order_matters, FINGERPRINT, "[1,2] is not [2,1]: refused";
-    null_is_not_absent, FINGERPRINT, "a null member is not an absent one: refused";
-    empty_is_not_an_empty_object, FINGERPRINT, "no body is not {}: refused";
-    a_query_value_matters, FINGERPRINT, "another query value: refused";
-    query_order_does_not_matter, FINGERPRINT, "query parameters in another order: replay";
-    a_path_parameter_matters, FINGERPRINT, "another id in the path of the same operation: refused";
-    another_method_is_never_a_replay, FINGERPRINT, "PATCH under a POST's key: never the POST's answer";
-    json_is_not_a_form, FINGERPRINT, "another media type: refused";
-    a_new_token_of_the_same_caller_replays, "Onceward", "credentials are no part of the request";
-    trace_headers_and_user_agent_do_not_matter, "Onceward", "traceparent, User-Agent, cookies: replay";
-    one_byte_of_a_multipart_file_matters, FINGERPRINT, "one byte of an uploaded file: refused";
-    a_multipart_boundary_does_not_matter, FINGERPRINT, "the same parts with another boundary: replay";
-    gzip_does_not_matter, FINGERPRINT, "the same body compressed: replay";
-    a_mismatch_is_told_while_the_first_is_running, "Onceward", "a mismatch beats in progress";
+    a_changed_field_is_refused, "IETF draft-07 §2.7, seed 003",
+        "same key, other amount: refused, nothing runs";
+    the_original_still_replays_after_a_mismatch, "Onceward",
+        "a refused request leaves the first answer in place";
+    member_order_does_not_matter, FINGERPRINT,
+        "members in another order: replay";
+    blanks_do_not_matter, FINGERPRINT,
+        "blanks between tokens: replay";
+    equal_numbers_are_equal, FINGERPRINT,
+        "100, 1e2 and 100.0: replay";
+    large_numbers_are_told_apart, FINGERPRINT,
+        "9007199254740993 is not 9007199254740992: refused";
+    a_number_is_not_a_string, FINGERPRINT,
+        "1 is not \"1\": refused";
+    array_order_matters, FINGERPRINT,
+        "[1,2] is not [2,1]: refused";
+    null_is_not_absent, FINGERPRINT,
+        "a null member is not an absent one: refused";
+    empty_is_not_an_empty_object, FINGERPRINT,
+        "no body is not {}: refused";
+    a_query_value_matters, FINGERPRINT,
+        "another query value: refused";
+    query_order_does_not_matter, FINGERPRINT,
+        "query parameters in another order: replay";
+    a_path_parameter_matters, FINGERPRINT,
+        "another id in the path of the same operation: refused";
+    another_method_is_never_a_replay, FINGERPRINT,
+        "PATCH under a POST's key: never the POST's answer";
+    json_is_not_a_form, FINGERPRINT,
+        "another media type: refused";
+    a_new_token_of_the_same_caller_replays, "Onceward",
+        "credentials are no part of the request";
+    trace_headers_and_user_agent_do_not_matter, "Onceward",
+        "traceparent, User-Agent, cookies: replay";
+    one_byte_of_a_multipart_file_matters, FINGERPRINT,
+        "one byte of an uploaded file: refused";
+    a_multipart_boundary_does_not_matter, FINGERPRINT,
+        "the same parts with another boundary: replay";
+    gzip_does_not_matter, FINGERPRINT,
+        "the same body compressed: replay";
+    a_mismatch_is_told_while_the_first_is_running, "Onceward",
+        "a mismatch beats in progress";
 }
 
 async fn a_changed_field_is_refused(case: &Case) -> Verdict {

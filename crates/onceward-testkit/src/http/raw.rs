@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn an_answer_in_chunks_is_put_together() {
-        let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
+        let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+            3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n";
         let (parts, body) = parse(text).unwrap();
         assert_eq!((parts.status.as_u16(), &body[..]), (200, &b"abcde"[..]));
     }

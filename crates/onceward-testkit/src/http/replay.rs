@@ -7,23 +7,40 @@ use super::case::{Case, Stop, Verdict, cases};
 use super::client::Protocol;
 
 cases! { Replay;
-    first_answer_carries_no_mark, "Stripe, seed 003", "a first answer is not marked as a replay";
-    another_key_runs_again, "IETF draft-07 §2.2", "the same body under another key runs again";
-    same_request_replays, "IETF draft-07 §2.6, seed 003", "same key, same body: the first answer, byte for byte, marked";
-    ten_retries_run_once, "IETF draft-07 §2.6", "after ten retries it has run once";
-    location_is_kept, "Onceward", "a replay has the first answer's Location";
-    a_changed_resource_does_not_change_the_replay, "Stripe, seed 000", "the stored body, though the resource was changed";
-    a_deleted_resource_does_not_change_the_replay, "Stripe, seed 000", "the stored body, though the resource is gone";
-    no_content_replays_as_204, "RFC 9110 §15.3.5", "204: no body and no content type in the replay either";
-    see_other_is_kept_and_not_followed, "RFC 9110 §15.4.4", "303 with its Location, replayed as such";
-    nul_bytes_are_identical, "Onceward", "a body with NUL bytes is replayed byte for byte";
-    an_empty_200_is_stored, "Onceward", "an empty 200 is an answer like others";
-    a_chunked_answer_replays_whole, "RFC 9112 §6", "an answer without a length is replayed whole, with valid framing";
-    a_large_answer_replays_whole, "Onceward", "a megabyte is replayed byte for byte";
-    content_length_matches, "RFC 9110 §8.6", "Content-Length is that of the body, first and replayed";
-    no_hop_by_hop_headers_over_http2, "RFC 9113 §8.2.2", "no connection headers over HTTP/2, first and replayed";
-    cookies_are_not_replayed, "Onceward", "Set-Cookie goes to the first caller only";
-    request_ids_are_not_replayed, "Onceward", "the first request's id is not the replay's";
+    first_answer_carries_no_mark, "Stripe, seed 003",
+        "a first answer is not marked as a replay";
+    another_key_runs_again, "IETF draft-07 §2.2",
+        "the same body under another key runs again";
+    same_request_replays, "IETF draft-07 §2.6, seed 003",
+        "same key, same body: the first answer, byte for byte, marked";
+    ten_retries_run_once, "IETF draft-07 §2.6",
+        "after ten retries it has run once";
+    location_is_kept, "Onceward",
+        "a replay has the first answer's Location";
+    a_changed_resource_does_not_change_the_replay, "Stripe, seed 000",
+        "the stored body, though the resource was changed";
+    a_deleted_resource_does_not_change_the_replay, "Stripe, seed 000",
+        "the stored body, though the resource is gone";
+    no_content_replays_as_204, "RFC 9110 §15.3.5",
+        "204: no body and no content type in the replay either";
+    see_other_is_kept_and_not_followed, "RFC 9110 §15.4.4",
+        "303 with its Location, replayed as such";
+    nul_bytes_are_identical, "Onceward",
+        "a body with NUL bytes is replayed byte for byte";
+    an_empty_200_is_stored, "Onceward",
+        "an empty 200 is an answer like others";
+    a_chunked_answer_replays_whole, "RFC 9112 §6",
+        "an answer without a length is replayed whole, with valid framing";
+    a_large_answer_replays_whole, "Onceward",
+        "a megabyte is replayed byte for byte";
+    content_length_matches, "RFC 9110 §8.6",
+        "Content-Length is that of the body, first and replayed";
+    no_hop_by_hop_headers_over_http2, "RFC 9113 §8.2.2",
+        "no connection headers over HTTP/2, first and replayed";
+    cookies_are_not_replayed, "Onceward",
+        "Set-Cookie goes to the first caller only";
+    request_ids_are_not_replayed, "Onceward",
+        "the first request's id is not the replay's";
 }
 
 async fn first_answer_carries_no_mark(case: &Case) -> Verdict {

@@ -11,16 +11,26 @@ use super::problem;
 use super::target::{Flood, Headers, InProgress, KeyRule, KeySyntax};
 
 cases! { Scope;
-    two_tenants_are_independent, "seeds 000, 003", "the same key of two tenants: two executions";
-    two_callers_are_independent, "seed 000, Onceward", "the same key of two callers: two executions";
-    a_malformed_tenant_is_400, "seed 003", "a tenant that is no tenant: 400, nothing runs";
-    no_credentials_no_replay, "Onceward", "a known key without credentials: 401, and nothing of the answer";
-    get_with_a_key_runs_each_time, "IETF draft-07 §2, seed 003", "GET is idempotent by itself: passed through";
-    head_with_a_key_runs_each_time, "IETF draft-07 §2", "HEAD is idempotent by itself: passed through";
-    a_key_flood_is_429, "Onceward", "a caller's new keys beyond its quota: 429, nothing runs, no record";
-    errors_tell_no_secrets, "Onceward", "no error contains the key or the payload";
-    errors_are_problems, "RFC 9457 §3", "every error is problem+json with all its members and a link";
-    problem_types_are_distinct, "RFC 9457 §3.1.1", "one `type` for each code";
+    two_tenants_are_independent, "seeds 000, 003",
+        "the same key of two tenants: two executions";
+    two_callers_are_independent, "seed 000, Onceward",
+        "the same key of two callers: two executions";
+    a_malformed_tenant_is_400, "seed 003",
+        "a tenant that is no tenant: 400, nothing runs";
+    no_credentials_no_replay, "Onceward",
+        "a known key without credentials: 401, and nothing of the answer";
+    get_with_a_key_runs_each_time, "IETF draft-07 §2, seed 003",
+        "GET is idempotent by itself: passed through";
+    head_with_a_key_runs_each_time, "IETF draft-07 §2",
+        "HEAD is idempotent by itself: passed through";
+    a_key_flood_is_429, "Onceward",
+        "a caller's new keys beyond its quota: 429, nothing runs, no record";
+    errors_tell_no_secrets, "Onceward",
+        "no error contains the key or the payload";
+    errors_are_problems, "RFC 9457 §3",
+        "every error is problem+json with all its members and a link";
+    problem_types_are_distinct, "RFC 9457 §3.1.1",
+        "one `type` for each code";
 }
 
 async fn two_tenants_are_independent(case: &Case) -> Verdict {

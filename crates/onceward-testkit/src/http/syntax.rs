@@ -7,24 +7,42 @@ use super::problem;
 use super::target::{KeyRule, KeySyntax};
 
 cases! { Syntax;
-    required_key_missing_is_400, "IETF draft-07 §2.7", "a required key that is missing: 400, nothing runs";
-    optional_key_missing_runs_each_time, "seed 003", "without a key and none required: runs each time";
-    quoted_uuid_is_accepted, "IETF draft-07 §2.1", "a quoted key is accepted and replays";
-    bare_uuid_is_accepted, "Stripe", "a bare key is accepted; 400 where only quoted ones are";
-    quoted_and_bare_name_the_same_key, "Onceward", "\"k\" and k are one key";
-    empty_header_is_400, "seed 003", "an empty key header: 400, nothing runs";
-    empty_string_is_400, "Onceward", "the key \"\": 400, nothing runs";
-    blanks_are_400, "Onceward", "a key of blanks: 400, nothing runs";
-    longest_key_is_accepted, "Stripe, seed 003", "a key of the greatest length is accepted and replays";
-    too_long_key_is_400, "Stripe, seed 003", "one character more: 400, nothing runs";
-    unterminated_quote_is_400, "RFC 9651 §4.2.5", "a quote that does not end: 400, nothing runs";
-    escaped_quote_is_accepted, "RFC 9651 §4.2.5", "\"a\\\"b\" is accepted and replays";
-    bad_escape_is_400, "RFC 9651 §4.2.5", "an escape of anything but quote and backslash: 400";
-    control_byte_is_400, "RFC 9110 §5.5", "a control byte in the key: 400, nothing runs";
-    non_ascii_is_400, "RFC 9651 §4.2.5", "bytes beyond ASCII in the key: 400, nothing runs";
-    two_different_keys_are_400, "IETF draft-07 §2.1", "two key lines that differ: 400, nothing runs";
-    header_name_in_other_letters_is_the_same, "RFC 9110 §5.1", "IDEMPOTENCY-KEY finds the same record";
-    key_in_the_query_is_no_key, "IETF draft-07 §2", "a key in the query only counts as missing";
+    required_key_missing_is_400, "IETF draft-07 §2.7",
+        "a required key that is missing: 400, nothing runs";
+    optional_key_missing_runs_each_time, "seed 003",
+        "without a key and none required: runs each time";
+    quoted_uuid_is_accepted, "IETF draft-07 §2.1",
+        "a quoted key is accepted and replays";
+    bare_uuid_is_accepted, "Stripe",
+        "a bare key is accepted; 400 where only quoted ones are";
+    quoted_and_bare_name_the_same_key, "Onceward",
+        "\"k\" and k are one key";
+    empty_header_is_400, "seed 003",
+        "an empty key header: 400, nothing runs";
+    empty_string_is_400, "Onceward",
+        "the key \"\": 400, nothing runs";
+    blanks_are_400, "Onceward",
+        "a key of blanks: 400, nothing runs";
+    longest_key_is_accepted, "Stripe, seed 003",
+        "a key of the greatest length is accepted and replays";
+    too_long_key_is_400, "Stripe, seed 003",
+        "one character more: 400, nothing runs";
+    unterminated_quote_is_400, "RFC 9651 §4.2.5",
+        "a quote that does not end: 400, nothing runs";
+    escaped_quote_is_accepted, "RFC 9651 §4.2.5",
+        "\"a\\\"b\" is accepted and replays";
+    bad_escape_is_400, "RFC 9651 §4.2.5",
+        "an escape of anything but quote and backslash: 400";
+    control_byte_is_400, "RFC 9110 §5.5",
+        "a control byte in the key: 400, nothing runs";
+    non_ascii_is_400, "RFC 9651 §4.2.5",
+        "bytes beyond ASCII in the key: 400, nothing runs";
+    two_different_keys_are_400, "IETF draft-07 §2.1",
+        "two key lines that differ: 400, nothing runs";
+    header_name_in_other_letters_is_the_same, "RFC 9110 §5.1",
+        "IDEMPOTENCY-KEY finds the same record";
+    key_in_the_query_is_no_key, "IETF draft-07 §2",
+        "a key in the query only counts as missing";
 }
 
 async fn required_key_missing_is_400(case: &Case) -> Verdict {

@@ -14,7 +14,7 @@ use onceward_testkit::faulty::FaultyStore;
 use onceward_testkit::http::fixture::Fixture;
 use onceward_testkit::http::server::{MortalServer, Server};
 use onceward_testkit::http::{
-    Expectations, Expiry, Flood, InProgress, KeyRule, KeySyntax, Lapse, Mismatch, Outcome,
+    Expectations, Expiry, Flood, InProgress, KeyRule, KeySyntax, Lapse, Line, Mismatch, Outcome,
     Protocol, ReplayStatus, Report, ServerErrors, StoreControls, Target, run,
 };
 
@@ -64,7 +64,7 @@ async fn guarded(protocol: Protocol, settings: Settings) -> Guarded {
 
 fn skipped(report: &Report) -> Vec<&'static str> {
     let lines = report.lines().iter();
-    lines.filter(|it| matches!(it.outcome, Outcome::Skipped(_))).map(|it| it.name()).collect()
+    lines.filter(|it| matches!(it.outcome, Outcome::Skipped(_))).map(Line::name).collect()
 }
 
 const ONLY_GATEWAYS: [&str; 3] = [
@@ -165,12 +165,8 @@ async fn orders_services_pass() {
     let mature = Settings { required: true, ..production.clone() };
     let bug = Some(Bug::PayloadNotCompared);
     let easy = Settings { bug, tenants_are_uuids: false, ..mature.clone() };
-    let profiles: [(fn(String) -> Target, _); 3] = [
-        (Target::orders, production),
-        (Target::orders_mature, mature),
-        (Target::orders_easy, easy),
-    ];
-    for (profile, settings) in profiles {
+    let profiles = [Target::orders, Target::orders_mature, Target::orders_easy];
+    for (profile, settings) in profiles.into_iter().zip([production, mature, easy]) {
         let guard = Guard::new(Arc::new(MemoryStore::new()), settings);
         let handler = move |request| guard.clone().call(request);
         let server = Server::start(Protocol::Http1, handler).unwrap();
@@ -201,7 +197,7 @@ async fn a_server_without_idempotency_fails_wherever_it_matters() {
         let server = Server::start(protocol, handler).unwrap();
         let report = run(&Target::onceward(server.base()).over(protocol), None).await;
         let passed = report.lines().iter().filter(|line| line.outcome == Outcome::Passed);
-        let passed: Vec<_> = passed.map(|line| line.name()).collect();
+        let passed: Vec<_> = passed.map(Line::name).collect();
         let mut harmless = vec![
             "first_answer_carries_no_mark",
             "another_key_runs_again",
