@@ -113,9 +113,11 @@ impl<'s> Plan<'s> {
         let shown = self.room_for(children);
         self.opened.push(Opened { node, shown });
         let children = document.kept(node, cut).take(shown);
-        candidates.extend(
-            children.map(|(child, cut)| Candidate { node: child.node, cut, level: level + 1 }),
-        );
+        candidates.extend(children.map(|(child, cut)| Candidate {
+            node: child.node,
+            cut,
+            level: level + 1,
+        }));
     }
 
     /// How many of the children of what is one part by now become parts of their own: all, or
