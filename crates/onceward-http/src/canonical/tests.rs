@@ -53,10 +53,17 @@ fn the_form_is_the_documented_one() {
 
 #[test]
 fn a_long_string_has_its_length_in_two_bytes() {
-    let text = "x".repeat(300);
-    let form = of(format!("\"{text}\""));
-    assert_eq!(form[..3], [b's', 0xac, 0x02]);
-    assert_eq!(form[3..], *text.as_bytes());
+    let lengths: [(usize, &[u8]); 5] = [
+        (127, b"\x7f"),
+        (128, b"\x80\x01"),
+        (255, b"\xff\x01"),
+        (256, b"\x80\x02"),
+        (16_384, b"\x80\x80\x01"),
+    ];
+    for (length, bytes) in lengths {
+        let text = "x".repeat(length);
+        assert_eq!(of(format!("\"{text}\"")), [b"s", bytes, text.as_bytes()].concat());
+    }
 }
 
 #[test]
@@ -228,6 +235,18 @@ fn what_is_not_the_grammar_is_unclean() {
         assert!(matches!(unclean(text), Unclean::Syntax { .. }), "{text:?}: {}", unclean(text));
     }
     assert_eq!(unclean("[1,x]"), Unclean::Syntax { at: 3 });
+}
+
+#[test]
+fn control_characters_must_be_escaped_wherever_they_stand() {
+    for control in '\0'..' ' {
+        for place in 1..=20 {
+            let mut text = format!("\"{}\"", "x".repeat(19));
+            text.insert(place, control);
+            assert!(matches!(unclean(&text), Unclean::Syntax { .. }), "{text:?}");
+        }
+    }
+    of("\"\u{7f}\u{80}\u{9f}\u{a0}\"");
 }
 
 #[test]
