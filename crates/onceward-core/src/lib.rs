@@ -43,7 +43,7 @@ pub use engine::{
 pub use fingerprint::Fingerprint;
 pub use ids::{DownstreamKey, Fence, Holder, OperationId, OwnerToken};
 pub use intent::{Identity, Intent, RecordId};
-pub use key::{InvalidKey, KEY_CHARS_MAX, Key};
+pub use key::{InvalidKey, KEY_CHARS_MAX, Key, ToKey};
 pub use memory::{MemoryLimits, MemoryStore};
 #[cfg(feature = "metrics")]
 pub use metered::{MeteredStore, Meters};
@@ -51,7 +51,7 @@ pub use outcome::{Content, Outcome, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use record::{Record, Retained, Retention, State, StateName};
 pub use resolver::{BoxError, Rebuilder, Recovered, Recovery, Resolver};
-pub use run::{Done, Failure, RunError};
+pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
 pub use store::{
     Claim, ClaimRequest, Effect, Fenced, FullStore, Lapsed, Lease, Page, Purged, Query,
