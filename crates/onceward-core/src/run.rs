@@ -10,7 +10,7 @@ use crate::engine::{Begin, BeginError, Ended, Engine, Grant, Permit, Rejection, 
 use crate::ids::OperationId;
 use crate::intent::Intent;
 use crate::key::InvalidKey;
-use crate::outcome::{Outcome, Unreadable};
+use crate::outcome::{Outcome, Tag, Unreadable};
 use crate::policy::{Disposition, InvalidPolicy, OnLapse, Policy};
 use crate::scope::InvalidScope;
 
@@ -354,22 +354,12 @@ async fn finish<T: Serialize, E: Serialize>(
     let (operation, on_lapse) = (permit.operation(), policy.on_lapse());
     match work.await.map_err(|failure| failure.classify(policy.failures())) {
         Ok(value) => {
-            let settled = match Outcome::json(&value) {
-                Ok(outcome) => permit.complete(outcome).await,
-                Err(error) => {
-                    // The effect happened; that its result cannot be kept must not free it.
-                    tracing::error!(%operation, %error, "the result cannot be serialised");
-                    permit.complete(Outcome::omitted(crate::Tag::JSON, "")).await
-                }
-            };
+            let settled = permit.complete(kept(&value, operation)).await;
             counts(settled, operation, on_lapse)?;
             Ok(Done { value, operation, replayed: false, settled })
         }
         Err((Disposition::Keep, error)) => {
-            let settled = match Outcome::json(&error) {
-                Ok(outcome) => permit.fail(outcome).await,
-                Err(_) => permit.fail(Outcome::omitted(crate::Tag::JSON, "")).await,
-            };
+            let settled = permit.fail(kept(&error, operation)).await;
             counts(settled, operation, on_lapse)?;
             Err(RunError::Failed { error, operation, replayed: false })
         }
@@ -382,6 +372,14 @@ async fn finish<T: Serialize, E: Serialize>(
             Err(RunError::Unknown { operation, error: Some(error) })
         }
     }
+}
+
+/// A result as it is stored. That one cannot be written must not free what happened.
+fn kept<T: Serialize>(result: &T, operation: OperationId) -> Outcome {
+    Outcome::json(result).unwrap_or_else(|error| {
+        tracing::error!(%operation, %error, "the result cannot be serialised");
+        Outcome::omitted(Tag::JSON, "")
+    })
 }
 
 /// Whether a settlement is the outcome that every retry will get.

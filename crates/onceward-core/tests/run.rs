@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,6 +14,9 @@ use onceward_core::{
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Instrument as _, Metadata, Subscriber};
+use tracing_core::span::Current;
 
 type Result<T> = std::result::Result<Done<T>, RunError<String>>;
 
@@ -168,6 +171,54 @@ async fn another_request_under_the_key_is_rejected() {
     let other = async |_: Grant| -> std::result::Result<u8, Failure<String>> { Ok(2) };
     let refused = engine.run(&other_request("k"), other).await;
     assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch))));
+}
+
+/// Knows one span, and whether the thread is in it.
+#[derive(Clone, Default)]
+struct OneSpan {
+    inside: Arc<AtomicBool>,
+    metadata: Arc<OnceLock<&'static Metadata<'static>>>,
+}
+
+impl Subscriber for OneSpan {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span()
+    }
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.metadata.get_or_init(|| span.metadata());
+        Id::from_u64(1)
+    }
+    fn current_span(&self) -> Current {
+        match self.metadata.get() {
+            Some(metadata) if self.inside.load(Ordering::SeqCst) => {
+                Current::new(Id::from_u64(1), metadata)
+            }
+            _ => Current::none(),
+        }
+    }
+    fn enter(&self, _: &Id) {
+        self.inside.store(true, Ordering::SeqCst);
+    }
+    fn exit(&self, _: &Id) {
+        self.inside.store(false, Ordering::SeqCst);
+    }
+    fn record(&self, _: &Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_in_a_task_of_its_own_stays_in_the_callers_span() {
+    let spans = OneSpan::default();
+    let _here = tracing::subscriber::set_default(spans.clone());
+    let (engine, inside) = (Bench::new().engine(), Arc::clone(&spans.inside));
+    let work = async move |_: Grant| -> std::result::Result<bool, Failure<String>> {
+        tokio::task::yield_now().await;
+        Ok(inside.load(Ordering::SeqCst))
+    };
+    let call = async { engine.run(&intent("k"), work).await };
+    let done = call.instrument(tracing::info_span!("caller")).await.unwrap();
+    assert!(done.value);
 }
 
 // In the caller's own future ----------------------------------------------------------------

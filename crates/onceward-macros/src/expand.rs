@@ -72,14 +72,12 @@ fn call(settings: &Settings, function: &Function, engine: &Engine) -> Result<Tok
     });
     let (arguments, guarded) = (local("arguments"), local("guarded"));
     let guard = guard(settings, engine, &arguments);
-    let run = run(settings, function, engine);
-    let work = work(function);
-    let meaning = meaning(&settings.failures);
+    let run = run(settings, function, engine, &guarded);
     Ok(quote! {
         let #arguments = #fingerprint;
         #(#patterns)*
         let #guarded = #guard;
-        #run(#guarded, #work, #meaning).await
+        #run
     })
 }
 
@@ -107,7 +105,11 @@ fn guard(settings: &Settings, engine: &Engine, arguments: &Ident) -> TokenStream
     let Settings { operation, key, caller, ttl, .. } = settings;
     let engine = &engine.expression;
     let anyone = || quote!(::onceward::__private::ANYONE);
-    let text = |expression: &Expr| quote!(::core::convert::AsRef::<str>::as_ref(&(#expression)));
+    let text = |expression: &Expr| {
+        let at = located(expression.span());
+        quote_spanned!(at=> ::core::convert::AsRef::<str>::as_ref(&(#expression)))
+    };
+    let key = quote_spanned!(located(key.span())=> ::onceward::ToKey::to_key(&(#key)));
     let tenant = match &settings.tenant {
         Tenant::Of(tenant) => text(tenant),
         Tenant::Single => anyone(),
@@ -126,21 +128,26 @@ fn guard(settings: &Settings, engine: &Engine, arguments: &Ident) -> TokenStream
             operation: #operation,
             tenant: #tenant,
             caller: #caller,
-            key: ::onceward::ToKey::to_key(&(#key)),
+            key: #key,
             fingerprint: #arguments,
         }
         .stand()
     }
 }
 
-/// Which way it runs. What its result must be is said where the result's type is written.
-fn run(settings: &Settings, function: &Function, engine: &Engine) -> TokenStream {
+/// Runs the work, one way or the other.
+fn run(settings: &Settings, function: &Function, engine: &Engine, guarded: &Ident) -> TokenStream {
+    let run = if settings.inline || function.borrows(engine.argument.as_ref()) {
+        quote!(run_inline)
+    } else {
+        quote!(run)
+    };
+    // What a result must be is told where the result's type is written.
     let output = &function.output;
     let at = located(output.span());
-    if settings.inline || function.borrows(engine.argument.as_ref()) {
-        quote_spanned!(at=> ::onceward::__private::run_inline::<#output, _, _>)
-    } else {
-        quote_spanned!(at=> ::onceward::__private::run::<#output, _, _>)
+    let (work, meaning) = (work(function), meaning(&settings.failures, at));
+    quote_spanned! {at=>
+        ::onceward::__private::#run::<#output, _, _>(#guarded, #work, #meaning).await
     }
 }
 
@@ -166,9 +173,9 @@ fn work(function: &Function) -> TokenStream {
 }
 
 /// What an error means, by its shape.
-fn meaning(rules: &[FailureRule]) -> TokenStream {
+fn meaning(rules: &[FailureRule], at: Span) -> TokenStream {
     if rules.is_empty() {
-        return quote!(|_| ::core::option::Option::None);
+        return quote_spanned!(at=> |_| ::core::option::Option::None);
     }
     let arms = rules.iter().map(|FailureRule { meaning, pattern, guard }| {
         let meaning = match meaning {
@@ -182,7 +189,7 @@ fn meaning(rules: &[FailureRule]) -> TokenStream {
         }
     });
     let error = local("error");
-    quote! {
+    quote_spanned! {at=>
         |#error| match #error {
             #(#arms)*
             #[allow(unreachable_patterns, reason = "the rules may cover every error")]

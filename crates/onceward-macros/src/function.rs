@@ -27,7 +27,7 @@ pub(crate) enum Form {
     /// `async fn`.
     Async,
     /// What `#[async_trait]` makes of one: its type, a boxed future.
-    Boxed(Type),
+    Boxed(Box<Type>),
 }
 
 /// One argument that callers give.
@@ -61,15 +61,11 @@ impl Function {
         let counts = |argument: &&Argument| {
             Some(&argument.ident) != unless || mentions(&self.item.block, &argument.ident)
         };
+        let receiver = sig.receiver().map(|receiver| &*receiver.ty);
         let types = self.arguments.iter().filter(counts).map(|argument| &argument.ty);
         matches!(self.form, Form::Boxed(_))
             || sig.generics.lifetimes().next().is_some()
-            || sig
-                .receiver()
-                .map(|receiver| &*receiver.ty)
-                .into_iter()
-                .chain(types)
-                .any(is_borrowed)
+            || receiver.into_iter().chain(types).any(is_borrowed)
     }
 }
 
@@ -105,7 +101,7 @@ fn form(sig: &Signature) -> Result<(Form, Type)> {
     };
     match (sig.asyncness, boxed_future_output(output)) {
         (Some(_), _) => Ok((Form::Async, (**output).clone())),
-        (None, Some(result)) => Ok((Form::Boxed((**output).clone()), result)),
+        (None, Some(result)) => Ok((Form::Boxed(output.clone()), result)),
         (None, None) => {
             let message = "an idempotent function is an `async fn`: the engine awaits its store";
             Err(Error::new(sig.fn_token.span, message))

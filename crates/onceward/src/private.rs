@@ -43,6 +43,26 @@ impl<T, E> Answer for Result<T, E> {
     }
 }
 
+/// A value or an error that is stored, and given to retries.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is given to retries, so it must be `serde::Serialize` and `serde::Deserialize`",
+    label = "a part of this cannot be stored"
+)]
+pub trait Stored: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Stored for T {}
+
+/// An error that can say why nothing came of a call.
+#[diagnostic::on_unimplemented(
+    message = "the error `{Self}` cannot tell that a call was refused",
+    label = "this error does not implement `From<onceward::Refused>`"
+)]
+pub trait FromRefused: From<Refused> {}
+
+#[diagnostic::do_not_recommend]
+impl<T: From<Refused>> FromRefused for T {}
+
 /// An argument that is part of the fingerprint.
 #[diagnostic::on_unimplemented(
     message = "the argument's type `{Self}` is not `serde::Serialize`, so it has no fingerprint",
@@ -125,8 +145,8 @@ pub async fn run<R, F, W>(
 ) -> R
 where
     R: Answer + 'static,
-    R::Value: Serialize + DeserializeOwned + Send + 'static,
-    R::Error: Serialize + DeserializeOwned + From<Refused> + Send + 'static,
+    R::Value: Stored + Send + 'static,
+    R::Error: Stored + FromRefused + Send + 'static,
     F: FnOnce(Grant) -> W,
     W: Future<Output = R> + Send + 'static,
 {
@@ -146,8 +166,8 @@ pub async fn run_inline<R, F, W>(
 ) -> R
 where
     R: Answer,
-    R::Value: Serialize + DeserializeOwned,
-    R::Error: Serialize + DeserializeOwned + From<Refused>,
+    R::Value: Stored,
+    R::Error: Stored + FromRefused,
     F: FnOnce(Grant) -> W,
     W: Future<Output = R>,
 {
@@ -174,7 +194,7 @@ async fn classified<R: Answer>(
 
 fn answer<R: Answer>(result: Result<Done<R::Value>, RunError<R::Error>>) -> R
 where
-    R::Error: From<Refused>,
+    R::Error: FromRefused,
 {
     let result = result.map(|done| done.value);
     R::from_result(result.map_err(|error| error.into_work_error().unwrap_or_else(R::Error::from)))

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    Disposition, DownstreamKey, Engine, Expiry, Grant, Key, MemoryLimits, MemoryStore, Policy,
-    PolicyBuilder, Refused, Rejection, idempotent,
+    BeginError, Disposition, DownstreamKey, Engine, Expiry, Grant, Key, MemoryLimits, MemoryStore,
+    Policy, PolicyBuilder, Refused, Rejection, idempotent,
 };
 use onceward_testkit::clock::SimClock;
 use serde::de::DeserializeOwned;
@@ -111,11 +111,13 @@ impl Cashier {
         #[grant] grant: Grant,
     ) -> Result<String, PaymentError> {
         let run = self.runs.next();
+        if request.cents == 3 {
+            return Err(PaymentError::Other);
+        }
         match request.cents {
             0 => Err(PaymentError::Declined(format!("run {run}"))),
             1 if run == 1 => Err(PaymentError::Busy { seconds: 3 }),
             2 => Err(PaymentError::TimedOut),
-            3 => return Err(PaymentError::Other),
             4 => panic!("boom"),
             5 => {
                 sleep(Duration::from_secs(5)).await;
@@ -597,12 +599,28 @@ async fn attributes(
     engine: &Engine,
     key: &DownstreamKey,
     caller: u32,
-    #[allow(unused_variables, reason = "only asked for")] what: &str,
+    #[allow(clippy::ptr_arg, reason = "an argument's attribute")] what: &str,
     runs: &Runs,
 ) -> Answer<usize> {
     #![allow(clippy::let_and_return, reason = "an inner attribute")]
     let run = runs.next();
-    run.checked_add(1).ok_or(PaymentError::Other)
+    match what {
+        "draining" => Err(Refused::from(BeginError::Draining))?,
+        "mismatch" => Err(Refused::from(Rejection::Mismatch))?,
+        _ => Ok(run),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_looks_inside_of_an_error() {
+    let (engine, key) = (engine(), DownstreamKey::of(&Uuid::nil().into()));
+    for (caller, what, times) in [(1, "draining", 2), (2, "mismatch", 1)] {
+        let runs = Runs::default();
+        for _ in 0..2 {
+            let _refused = refused(attributes(&engine, &key, caller, what, &runs).await);
+        }
+        assert_eq!(runs.count(), times, "{what}");
+    }
 }
 
 /// Calls another guarded function, under a key that is the same on each attempt.
@@ -627,7 +645,7 @@ async fn the_downstream_key_is_the_same_on_each_attempt() {
         let busy = nested(&engine, "k", &runs).await;
         assert!(matches!(busy, Err(PaymentError::Busy { seconds }) if seconds == attempt));
     }
-    assert_eq!(nested(&engine, "k", &runs).await.unwrap(), (2, 3));
+    assert_eq!(nested(&engine, "k", &runs).await.unwrap(), (1, 3));
     assert_eq!(runs.count(), 1, "the inner function recognised its retries");
 }
 
@@ -635,7 +653,7 @@ async fn the_downstream_key_is_the_same_on_each_attempt() {
 async fn callers_have_their_own_keys() {
     let (engine, runs) = (engine(), Runs::default());
     let key = DownstreamKey::of(&Uuid::nil().into());
-    assert_eq!(attributes(&engine, &key, 1, "one", &runs).await.unwrap(), 2);
-    assert_eq!(attributes(&engine, &key, 2, "other", &runs).await.unwrap(), 3);
-    assert_eq!(attributes(&engine, &key, 1, "one", &runs).await.unwrap(), 2);
+    assert_eq!(attributes(&engine, &key, 1, "one", &runs).await.unwrap(), 1);
+    assert_eq!(attributes(&engine, &key, 2, "other", &runs).await.unwrap(), 2);
+    assert_eq!(attributes(&engine, &key, 1, "one", &runs).await.unwrap(), 1);
 }
