@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(Cow::Borrowed(text.as_str()).to_key().unwrap(), key);
         assert_eq!(Arc::<str>::from(text.as_str()).to_key().unwrap(), key);
         assert_eq!(text.parse::<Uuid>().unwrap().to_key().unwrap(), key);
-        assert_eq!((&&key).to_key().unwrap(), (&text).to_key().unwrap());
+        assert_eq!(<&&Key as ToKey>::to_key(&&&key).unwrap(), text.to_key().unwrap());
         assert_eq!("".to_key().unwrap_err(), InvalidKey::Empty);
     }
 
