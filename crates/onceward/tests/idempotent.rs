@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward::{
-    BeginError, Disposition, DownstreamKey, Engine, Expiry, Grant, Key, MemoryLimits, MemoryStore,
-    Policy, PolicyBuilder, Refused, Rejection, idempotent,
+    BeginError, Difference, Disposition, DownstreamKey, Engine, Expiry, Grant, Key, MemoryLimits,
+    MemoryStore, Policy, PolicyBuilder, Refused, Rejection, idempotent,
 };
 use onceward_testkit::clock::SimClock;
 use serde::de::DeserializeOwned;
@@ -75,7 +75,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, PaymentError>) -> Refused {
 }
 
 fn is_mismatch<T: std::fmt::Debug>(result: Result<T, PaymentError>) -> bool {
-    matches!(refused(result), Refused::Rejected(Rejection::Mismatch))
+    matches!(refused(result), Refused::Rejected(Rejection::Mismatch { .. }))
 }
 
 /// Lets background tasks run, without time passing to speak of.
@@ -606,7 +606,9 @@ async fn attributes(
     let run = runs.next();
     match what {
         "draining" => Err(Refused::from(BeginError::Draining))?,
-        "mismatch" => Err(Refused::from(Rejection::Mismatch))?,
+        "mismatch" => {
+            Err(Refused::from(Rejection::Mismatch { difference: Difference::default() }))?
+        }
         _ => Ok(run),
     }
 }

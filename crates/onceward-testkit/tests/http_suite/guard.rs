@@ -321,7 +321,7 @@ impl Guard {
                 ..Problem::new(202, "IDEMPOTENCY_REQUEST_IN_PROGRESS")
             },
             Rejection::Running { .. } => Problem::later(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"),
-            Rejection::Mismatch => {
+            Rejection::Mismatch { .. } => {
                 Problem::new(mismatch, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST")
             }
             Rejection::Unknown { .. } => Problem::new(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
