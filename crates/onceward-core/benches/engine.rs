@@ -15,7 +15,7 @@ use divan::counter::ItemsCount;
 use onceward_core::{
     Begin, Claim, ClaimRequest, Drained, Engine, Fenced, Fingerprint, Holder, Identity, Intent,
     Key, Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, RecordId, Retention,
-    Scope, SettleRequest, Settled, Settlement, Store, SystemAmbient, Tag,
+    Scope, SettleRequest, Settled, Settlement, Sketch, Store, SystemAmbient, Tag,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -173,6 +173,7 @@ fn claim_request(n: usize) -> ClaimRequest {
         scope: INTENTS[n].scope.clone(),
         key: None,
         fingerprint: INTENTS[n].fingerprint,
+        sketch: Sketch::default(),
         lease: LEASE,
         lapsed: Lapsed::Unknown,
     }
