@@ -59,12 +59,12 @@ async fn create(
         Charged::NeverSent => {
             let retry = [("retry-after", "1")];
             let why = told("the payment provider cannot be reached; nothing was charged");
-            (Fate::NothingHappened, StatusCode::SERVICE_UNAVAILABLE, retry, why).into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, Fate::NothingHappened, retry, why).into_response()
         }
         // The key is taken until somebody knows more.
         Charged::AnswerLost => {
             let why = told("the payment provider did not answer; ask again with the same key");
-            (Fate::Unknown, StatusCode::BAD_GATEWAY, why).into_response()
+            (StatusCode::BAD_GATEWAY, Fate::Unknown, why).into_response()
         }
     }
 }

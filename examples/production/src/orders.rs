@@ -61,10 +61,7 @@ pub(crate) async fn create(
     (StatusCode::CREATED, Json(order))
 }
 
-pub(crate) async fn list(
-    State(orders): State<Orders>,
-    Tenant(tenant): Tenant,
-) -> Json<Vec<Order>> {
+pub(crate) async fn list(State(orders): State<Orders>, Tenant(tenant): Tenant) -> Json<Vec<Order>> {
     let orders = orders.lock().await;
     Json(orders.iter().filter(|order| order.tenant_id == tenant).cloned().collect())
 }

@@ -87,7 +87,11 @@ impl Settings {
     }
 }
 
-fn assign<T>(setting: &mut T, value: Option<T>, expected: &'static str) -> Result<(), &'static str> {
+fn assign<T>(
+    setting: &mut T,
+    value: Option<T>,
+    expected: &'static str,
+) -> Result<(), &'static str> {
     *setting = value.ok_or(expected)?;
     Ok(())
 }

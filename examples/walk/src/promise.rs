@@ -24,7 +24,8 @@ pub enum Promise {
 impl Promise {
     /// Reads what stands behind the arrow.
     pub fn read(text: &str) -> Result<Self, String> {
-        let invalid = |why: &dyn std::fmt::Display| format!("cannot read the promise {text:?}: {why}");
+        let invalid =
+            |why: &dyn std::fmt::Display| format!("cannot read the promise {text:?}: {why}");
         if text.starts_with(['{', '[']) {
             return serde_json::from_str(text).map(Self::Json).map_err(|error| invalid(&error));
         }

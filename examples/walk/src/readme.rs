@@ -67,7 +67,8 @@ impl Step {
         let is_command = |line: &&&str| !line.starts_with(ARROW);
         let command = lines.iter().filter(is_command).copied().collect::<Vec<_>>().join("\n");
         let promises = lines.iter().filter_map(|line| line.strip_prefix(ARROW));
-        let promises: Vec<_> = promises.map(|it| Promise::read(it.trim())).collect::<Result<_, _>>()?;
+        let promises: Vec<_> =
+            promises.map(|it| Promise::read(it.trim())).collect::<Result<_, _>>()?;
         if promises.is_empty() {
             return Err(format!("nothing is promised about:\n{command}"));
         }
@@ -178,7 +179,9 @@ curl -i elsewhere
     #[test]
     fn a_command_to_an_unknown_address_is_refused() {
         let step = &Readme::read(README).unwrap().steps[0];
-        assert!(step.addressed(&[("localhost:1", "127.0.0.1:7")]).unwrap().contains("127.0.0.1:7/a"));
+        assert!(
+            step.addressed(&[("localhost:1", "127.0.0.1:7")]).unwrap().contains("127.0.0.1:7/a")
+        );
         assert!(step.addressed(&[("localhost:2", "127.0.0.1:7")]).is_err());
     }
 

@@ -47,8 +47,12 @@ mod tests {
     #[test]
     fn a_missing_tool_fails_ci_and_is_told_elsewhere() {
         assert_eq!(Tools::judge(&[], true), Tools::There);
-        assert!(matches!(Tools::judge(&["curl"], true), Tools::Fail(why) if why.contains("install curl")));
-        assert!(matches!(Tools::judge(&["curl"], false), Tools::Skip(why) if why.contains("SKIPPED")));
+        assert!(
+            matches!(Tools::judge(&["curl"], true), Tools::Fail(why) if why.contains("install curl"))
+        );
+        assert!(
+            matches!(Tools::judge(&["curl"], false), Tools::Skip(why) if why.contains("SKIPPED"))
+        );
     }
 
     #[test]
