@@ -43,7 +43,7 @@ pub(crate) fn run(only: Option<Benchmark>) -> ExitCode {
 /// A command of the package in `benches/http`, which is a workspace of its own. One of the
 /// layers that it measures declares a newer compiler than it needs.
 fn http(words: &str) -> Command {
-    let mut cargo = crate::cargo("run --release --quiet --locked --ignore-rust-version");
+    let mut cargo = crate::cargo("run --release --quiet --ignore-rust-version");
     cargo.args([
         "--manifest-path",
         concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/http/Cargo.toml"),
