@@ -30,9 +30,10 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let unfit = |why| format!("ONCEWARD_TTL and ONCEWARD_LEASE cannot be used: {why}");
     let engine = engine(store, &settings).map_err(unfit)?;
     let app = app(engine.clone(), Orders::default(), &settings)?;
+    let stop = stop_signal()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let drained = serve(listener, app, engine, settings.drain_max, stop_signal()).await;
+    let drained = serve(listener, app, engine, settings.drain_max, stop).await;
     println!("stopped: {drained:?}");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Serving until told to stop, and stopping without leaving anybody in the dark.
 
+use std::io;
 use std::time::Duration;
 
 use axum::Router;
@@ -33,25 +34,25 @@ pub async fn serve(
     drained
 }
 
-/// Ends at Ctrl-C, and at the SIGTERM of an orchestrator.
-pub async fn stop_signal() {
-    let interrupt = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
+/// Listens for Ctrl-C and for the SIGTERM of an orchestrator, from the call on; the future ends
+/// at the first of them. Call it before anybody is told that the service is there: a signal
+/// that comes earlier kills the process.
+#[cfg(unix)]
+pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
-    };
-    #[cfg(unix)]
-    let terminate = async {
-        use tokio::signal::unix::{SignalKind, signal};
-        match signal(SignalKind::terminate()) {
-            Ok(mut signals) => _ = signals.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        () = interrupt => {}
-        () = terminate => {}
-    }
+    })
+}
+
+/// Listens for Ctrl-C.
+#[cfg(windows)]
+pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = tokio::signal::windows::ctrl_c()?;
+    Ok(async move { _ = interrupt.recv().await })
 }

@@ -81,7 +81,7 @@ fn sigterm_ends_the_program_in_good_order() {
 fn a_setting_that_cannot_be_used_ends_the_program_with_its_name_and_value() {
     for (name, value) in [("PORT", "many"), ("ONCEWARD_TTL", "soon"), ("ONCEWARD_LEASE", "2d")] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_example-production"));
-        let output = program.env("PORT", "0").env(name, value).output().unwrap();
+        let output = program.env_clear().env("PORT", "0").env(name, value).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && told.contains(name), "{told}");
         let shown = if name == "ONCEWARD_LEASE" { "172800s" } else { value };

@@ -31,6 +31,10 @@ impl Readme {
         let mut steps = Vec::new();
         for block in text.split("```sh\n").skip(1) {
             let (block, _) = block.split_once("```").ok_or("a block of commands has no end")?;
+            let overlooked = |line: &&str| line.contains('→') && !line.starts_with(ARROW);
+            if let Some(line) = block.lines().find(overlooked) {
+                return Err(format!("a promise must begin with {ARROW:?}: {line:?}"));
+            }
             for part in commands(block) {
                 steps.push(Step::read(&part)?);
             }
@@ -69,7 +73,8 @@ impl Step {
         let promises = lines.iter().filter_map(|line| line.strip_prefix(ARROW));
         let promises: Vec<_> =
             promises.map(|it| Promise::read(it.trim())).collect::<Result<_, _>>()?;
-        if promises.is_empty() {
+        let asks = command.lines().filter(|line| line.starts_with("curl ")).count();
+        if promises.is_empty() || asks > 1 {
             return Err(format!("nothing is promised about:\n{command}"));
         }
         Ok(Self { command, promises })
@@ -169,6 +174,9 @@ curl -i elsewhere
         for (readme, why) in [
             ("no commands", "no command"),
             ("```sh\ncurl x\n```", "nothing is promised"),
+            ("```sh\ncurl x\n\ncurl y\n# → 200 OK\n```", "nothing is promised"),
+            ("```sh\ncurl x\n#→ 200 OK\n```", "must begin with"),
+            ("```sh\ncurl x\n  # → 200 OK\n```", "must begin with"),
             ("```sh\ncurl x\n# → fine\n```", "cannot read the promise"),
             ("```sh\ncurl x\n# → 200 OK", "no end"),
         ] {
