@@ -21,6 +21,9 @@ use duplicates::Duplicates;
 use layer::Calls;
 use subject::Subject;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Far longer than all duplicates take, shorter than a lease that nobody ends.

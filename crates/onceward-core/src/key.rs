@@ -34,9 +34,10 @@ impl Key {
     /// Checks and takes a key.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self, InvalidKey> {
         let text = text.into();
-        if let Some((position, character)) =
-            text.chars().enumerate().find(|(_, c)| !matches!(c, ' '..='~'))
-        {
+        if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            let mut characters = text.chars().enumerate();
+            let (position, character) =
+                characters.find(|(_, c)| !matches!(c, ' '..='~')).unwrap_or_default();
             return Err(InvalidKey::Character { character, position });
         }
         match text.len() {

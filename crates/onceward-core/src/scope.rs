@@ -141,6 +141,9 @@ fn checked(part: ScopePart, text: &str) -> Result<&str, InvalidScope> {
     if text.len() > SCOPE_PART_BYTES_MAX {
         return Err(InvalidScope::TooLong { part, length: text.len() });
     }
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Ok(text); // as nearly always, and quickly
+    }
     match text.chars().enumerate().find(|(_, c)| c.is_control()) {
         Some((position, character)) => Err(InvalidScope::Character { part, character, position }),
         None => Ok(text),

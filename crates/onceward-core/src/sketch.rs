@@ -1,7 +1,6 @@
 //! What a refused request differed in, told without keeping what was in either.
 
 use std::fmt;
-use std::hash::Hasher;
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
@@ -94,8 +93,11 @@ impl Sketcher {
             return Sketch::default();
         }
         let (of_record, kept) = (self.bound_to(id), &parts[..parts.len().min(SKETCH_PARTS_MAX)]);
-        let bytes: Vec<u8> = kept.iter().flat_map(|part| of_record.piece(part)).collect();
-        Sketch::from_stored(&bytes)
+        let mut pieces = [[0; PART_BYTES]; SKETCH_PARTS_MAX];
+        for (piece, part) in pieces.iter_mut().zip(kept) {
+            *piece = of_record.piece(part);
+        }
+        Sketch::from_stored(pieces[..kept.len()].as_flattened())
     }
 
     /// Compares a refused request's parts with the sketch of the first.
@@ -120,27 +122,24 @@ impl Sketcher {
 
     /// With keys of one record's own, so that each part costs a hash of a few bytes only.
     fn bound_to(&self, id: &RecordId) -> Self {
-        let key = |half: u8| {
-            let mut hash = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-            hash.write(id.as_bytes());
-            hash.write(&[half]);
-            hash.finish()
-        };
-        Self { keys: (key(0), key(1)) }
+        let mut bound = [0; 33];
+        bound[..32].copy_from_slice(id.as_bytes());
+        let low = self.hasher().hash(&bound);
+        bound[32] = 1;
+        Self { keys: (low, self.hasher().hash(&bound)) }
     }
 
     fn piece(&self, part: &Part) -> [u8; PART_BYTES] {
-        let name = self.hash(&[part.name]).to_le_bytes();
-        let value = self.hash(&[part.name, part.value]).to_le_bytes();
+        let mut words = [0; 16];
+        words[..8].copy_from_slice(&part.name.to_le_bytes());
+        words[8..].copy_from_slice(&part.value.to_le_bytes());
+        let name = self.hasher().hash(&words[..8]).to_le_bytes();
+        let value = self.hasher().hash(&words).to_le_bytes();
         [name[0], name[1], name[2], name[3], value[0], value[1]]
     }
 
-    fn hash(&self, words: &[u64]) -> u64 {
-        let mut hash = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        for word in words {
-            hash.write(&word.to_le_bytes());
-        }
-        hash.finish()
+    fn hasher(&self) -> SipHasher13 {
+        SipHasher13::new_with_keys(self.keys.0, self.keys.1)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::body::{Body, Held, Whole, hold, resumed};
 use crate::fingerprint::Subject;
 use crate::header::parse_key;
 use crate::layer::{Guard, Shared};
-use crate::outlive::Outlive;
+use crate::outlive::GoesOn;
 use crate::problem::{Code, Problem, whole_seconds};
 use crate::reply::{self, Reply};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
@@ -29,7 +29,7 @@ pub(crate) struct Exchange {
     pub(crate) shared: Arc<Shared>,
     pub(crate) guard: Arc<Guard>,
     /// The operation's name, and the route as far as it is known.
-    pub(crate) operation: String,
+    pub(crate) operation: Arc<str>,
 }
 
 /// What went into the intent, for the handler or for an explanation.
@@ -45,14 +45,13 @@ impl Exchange {
         self,
         request: Request<B>,
         inner: S,
+        goes_on: GoesOn,
     ) -> Result<Response<Body<R>>, S::Error>
     where
-        S: Service<Request<Body<B>>, Response = Response<R>> + Send + 'static,
-        S::Future: Send,
-        S::Error: Send,
-        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        S: Service<Request<Body<B>>, Response = Response<R>>,
+        B: HttpBody<Data = Bytes> + Unpin,
         B::Error: Into<BoxError>,
-        R: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
         let asked = match self.ask(request).await {
@@ -60,7 +59,10 @@ impl Exchange {
             Err(problem) => return Ok(self.refuse(problem)),
         };
         match self.guard.engine.begin(&asked.intent).await {
-            Ok(Begin::Execute(permit)) => Outlive::new(self.execute(asked, permit, inner)).await,
+            Ok(Begin::Execute(permit)) => {
+                goes_on.set(); // What has begun is settled, whether its client waits or not.
+                self.execute(asked, permit, inner).await
+            }
             Ok(Begin::Replay(replay)) => Ok(self.replay(replay).await),
             Ok(Begin::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
             Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
@@ -274,7 +276,7 @@ impl Exchange {
         let open = self.guard.rules.store_down == StoreDown::Open;
         if open {
             self.shared.count_unguarded();
-            tracing::warn!(%error, operation = self.operation, "UNSAFE: running unguarded");
+            tracing::warn!(%error, operation = &*self.operation, "UNSAFE: running unguarded");
         }
         open
     }

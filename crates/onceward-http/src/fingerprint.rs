@@ -1,7 +1,6 @@
 //! What tells a retry from another request: one digest over what the request means.
 
 use std::borrow::Cow;
-use std::hash::Hasher;
 use std::io::Read;
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, Method, Uri};
 use onceward_core::{Difference, Fingerprint, Part};
 use sha2::{Digest, Sha256};
-use siphasher::sip::SipHasher13;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::canonical::{InvalidPointer, Selection, canonicalize, part_names};
 use crate::exchange::too_large;
@@ -60,8 +59,8 @@ impl Fingerprinter {
         tuple.bytes.reserve(256 + subject.body.len() + subject.body.len() / 8);
         tuple.field(subject.method.as_str().as_bytes());
         tuple.field(subject.operation.as_bytes());
-        for (name, value) in self.head(subject) {
-            tuple.named(name, &value);
+        for (position, (_, value)) in self.head(subject).iter().enumerate() {
+            tuple.named(position as u64, value);
         }
         let body = decoded(subject)?;
         self.body(&mut tuple, media_type(subject.headers), &body);
@@ -133,6 +132,10 @@ struct Tuple {
     parts: Vec<Part>,
 }
 
+/// Parts outside of the body are named by small numbers, their positions; a body that is one
+/// part, by the next. Names inside a body are hashes.
+const WHOLE_BODY: u64 = 4;
+
 /// How a body went in. Two ways never give the same bytes.
 #[derive(Clone, Copy)]
 enum Domain {
@@ -151,20 +154,21 @@ impl Tuple {
         self.bytes.extend_from_slice(field);
     }
 
-    fn named(&mut self, name: &str, field: &[u8]) {
+    /// A field that is a part of its own.
+    fn named(&mut self, name: u64, field: &[u8]) {
         self.field(field);
-        self.part(hash(name.as_bytes()), hash(field));
+        self.part(name, field);
     }
 
-    fn part(&mut self, name: u64, value: u64) {
+    fn part(&mut self, name: u64, form: &[u8]) {
         if self.explain {
-            self.parts.push(Part { name, value });
+            self.parts.push(Part { name, value: xxh3_64(form) });
         }
     }
 
     fn raw(&mut self, body: &[u8]) {
         self.bytes.push(Domain::Raw as u8);
-        self.named("body", body);
+        self.named(WHOLE_BODY, body);
     }
 
     /// False, and nothing is written, if the body is not clean JSON.
@@ -191,8 +195,10 @@ impl Tuple {
                 self.field(optional.unwrap_or_default());
             }
             self.field(part.bytes);
-            let value = hash(&self.bytes[begin..]);
-            self.part(hash(part.name), value);
+            if self.explain {
+                let value = xxh3_64(&self.bytes[begin..]);
+                self.parts.push(Part { name: xxh3_64(part.name), value });
+            }
         }
         true
     }
@@ -287,12 +293,6 @@ fn as_sent<'a>(coding: &[u8], body: &[u8]) -> Cow<'a, [u8]> {
     marked.push(0);
     marked.extend_from_slice(body);
     Cow::Owned(marked)
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hash = SipHasher13::new();
-    hash.write(bytes);
-    hash.finish()
 }
 
 #[cfg(test)]

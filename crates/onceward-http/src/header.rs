@@ -1,5 +1,7 @@
 //! The key's header: from what a client sent to a [`Key`].
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use onceward_core::Key;
 use sfv::{BareItem, Parser};
@@ -31,23 +33,23 @@ pub(crate) fn read(value: &[u8], rules: &KeyRules) -> Result<Key, String> {
     if rules.format == KeyFormat::Uuid && uuid::Uuid::try_parse(&text).is_err() {
         return Err("the key is not a UUID; this operation takes only UUIDs".into());
     }
-    Key::new(text).map_err(|invalid| invalid.to_string())
+    Key::new(&*text).map_err(|invalid| invalid.to_string())
 }
 
-fn quoted(value: &[u8]) -> Result<String, String> {
+fn quoted(value: &[u8]) -> Result<Cow<'_, str>, String> {
     let item = Parser::new(value)
         .parse::<sfv::Item>()
         .map_err(|error| format!("the header is not a structured-field string: {error}"))?;
     match item.bare_item {
-        BareItem::String(text) => Ok(text.into()),
+        BareItem::String(text) => Ok(Cow::Owned(text.into())),
         _ => Err("the header is not a quoted string, as in \"8e03978e-40d5-43e8\"".into()),
     }
 }
 
-fn bare(value: &[u8]) -> Result<String, String> {
+fn bare(value: &[u8]) -> Result<Cow<'_, str>, String> {
     let refused = |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b',' | b'"');
     match value.iter().position(refused) {
-        None => Ok(String::from_utf8_lossy(value).into_owned()),
+        None => Ok(String::from_utf8_lossy(value)),
         Some(position) => Err(format!(
             "an unquoted key is visible ASCII without blanks, commas and quotes; \
              position {position} is none of that"

@@ -281,7 +281,7 @@ pub(crate) struct Guard {
 
 struct Named {
     method: Method,
-    name: String,
+    name: Arc<str>,
 }
 
 impl Guard {
@@ -295,7 +295,7 @@ impl Guard {
         if name.is_empty() || name.len() > SCOPE_PART_BYTES_MAX {
             return Err(InvalidLayer::Name { route, length: name.len() });
         }
-        Self::new(Some(Named { method, name }), rules, engine)
+        Self::new(Some(Named { method, name: name.into() }), rules, engine)
     }
 
     fn new(named: Option<Named>, rules: Rules, engine: &Engine) -> Result<Self, InvalidLayer> {
@@ -351,7 +351,7 @@ fn always_passes(method: &Method) -> bool {
 
 impl Shared {
     /// Who guards a request, and the operation's name; `None` lets it pass.
-    pub(crate) fn guard<B>(&self, request: &Request<B>) -> Option<(Arc<Guard>, String)> {
+    pub(crate) fn guard<B>(&self, request: &Request<B>) -> Option<(Arc<Guard>, Arc<str>)> {
         let method = request.method();
         if always_passes(method) {
             return None;
@@ -365,8 +365,8 @@ impl Shared {
             return None;
         }
         let operation = match &guard.named {
-            Some(named) => named.name.clone(),
-            None => unnamed(request),
+            Some(named) => Arc::clone(&named.name),
+            None => unnamed(request).into(),
         };
         Some((Arc::clone(guard), operation))
     }

@@ -15,6 +15,7 @@ use tower_service::Service;
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::layer::Shared;
+use crate::outlive::Outlive;
 
 /// A service whose guarded requests have one effect and one answer. Made by
 /// [`OncewardLayer`](crate::OncewardLayer).
@@ -63,7 +64,7 @@ where
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         let exchange = Exchange { shared: Arc::clone(&self.shared), guard, operation };
-        let future = Box::pin(exchange.answer(request, ready));
+        let future = Outlive::new(|goes_on| exchange.answer(request, ready, goes_on));
         ResponseFuture { way: Way::Guarded { future } }
     }
 }
@@ -76,7 +77,7 @@ pin_project! {
     }
 }
 
-type Exchanging<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
+type Exchanging<R, E> = Outlive<Result<Response<Body<R>>, E>>;
 
 pin_project! {
     #[project = WayProjected]
@@ -98,7 +99,7 @@ where
                 let answer = ready!(future.poll(cx));
                 Poll::Ready(answer.map(|response| response.map(Body::passed)))
             }
-            WayProjected::Guarded { future } => future.as_mut().poll(cx),
+            WayProjected::Guarded { future } => Pin::new(future).poll(cx),
         }
     }
 }

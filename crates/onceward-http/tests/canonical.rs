@@ -8,14 +8,13 @@
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write;
-use std::hash::Hasher;
 
 use onceward_core::Part;
 use onceward_http::testing::{PARTS_MAX, Selection, canonicalize, part_names};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
-use siphasher::sip::SipHasher13;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const CASES: u32 = 20_000;
 
@@ -91,7 +90,7 @@ proptest! {
         prop_assert_eq!(&selected(&write(&tree, &mut dice), &everything).1, &parts);
 
         let names = part_names(text.as_bytes(), &everything).unwrap();
-        let hashes: Vec<_> = names.iter().map(|name| hash(name)).collect();
+        let hashes: Vec<_> = names.iter().map(|name| hash(&tree, name)).collect();
         prop_assert_eq!(hashes, parts.iter().map(|part| part.name).collect::<Vec<_>>());
 
         let mutated = mutate(&tree, leaf, &mut dice);
@@ -112,10 +111,22 @@ fn selected(text: &str, selection: &Selection) -> (Vec<u8>, Vec<Part>) {
     (out, parts)
 }
 
-fn hash(name: &str) -> u64 {
-    let mut hash = SipHasher13::new();
-    hash.write(name.as_bytes());
-    hash.finish()
+/// The hash of a pointer into a tree, segment by segment.
+fn hash(tree: &Tree, pointer: &str) -> u64 {
+    let mut at = tree;
+    pointer.split('/').skip(1).fold(xxh3_64(b""), |parent, segment| match at {
+        Tree::Array(items) => {
+            let index: usize = segment.parse().unwrap();
+            at = &items[index];
+            xxh3_64_with_seed(&(index as u64).to_le_bytes(), parent)
+        }
+        Tree::Object(members) => {
+            let name = segment.replace("~1", "/").replace("~0", "~");
+            at = &members[&name];
+            xxh3_64_with_seed(name.as_bytes(), parent)
+        }
+        _ => panic!("{pointer} leads into a scalar"),
+    })
 }
 
 // The oracle.

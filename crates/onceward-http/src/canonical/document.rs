@@ -15,6 +15,18 @@ pub(super) struct Document<'t> {
     pub(super) nodes: Vec<Node>,
     /// The names of all objects' members, each object's together and sorted.
     pub(super) members: Vec<NodeId>,
+    pub(super) shape: Shape,
+}
+
+/// How large and how deep a document is.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Shape {
+    /// Scalars and empty containers.
+    pub(super) leaves: usize,
+    /// Containers that stand in one another.
+    pub(super) depth: usize,
+    /// Items of the longest array.
+    pub(super) items: usize,
 }
 
 /// The place of a node in its document.
@@ -90,6 +102,14 @@ impl Document<'_> {
             _ => Inside::Members([].iter()),
         };
         Children { document: self, inside }
+    }
+
+    /// Whether it is a container, and not an empty one.
+    pub(super) fn has_children(&self, id: NodeId) -> bool {
+        match self.node(id) {
+            Node::Array { end } | Node::Object { end, .. } => end > id + 1,
+            _ => false,
+        }
     }
 
     /// The children that are left after the cut, each with what is cut from it.

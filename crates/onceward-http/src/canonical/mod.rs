@@ -70,7 +70,7 @@ pub fn canonicalize(
     let mut encoder = Encoder::new(&document, out);
     match parts {
         None => selection.targets(&document).for_each(|target| encoder.target(target)),
-        Some(parts) => Plan::of(&document, selection).carry_out(encoder, Hashes(parts)),
+        Some(parts) => Plan::of(&document, selection).carry_out(encoder, Hashes::new(parts)),
     }
     Ok(())
 }
@@ -83,6 +83,6 @@ pub fn part_names(text: &[u8], selection: &Selection) -> Result<Vec<String>, Unc
     let document = Document::parse(text)?;
     let (mut form, mut names) = (Vec::new(), Vec::new());
     let encoder = Encoder::new(&document, &mut form);
-    Plan::of(&document, selection).carry_out(encoder, Names(&mut names));
+    Plan::of(&document, selection).carry_out(encoder, Names::new(&mut names));
     Ok(names)
 }

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::document::{Document, Node, NodeId, Span};
+use super::document::{Document, Node, NodeId, Shape, Span};
 use super::number::Number;
 
 /// How many containers may stand in one another. Real documents have fewer than ten; the
@@ -76,7 +76,7 @@ impl<'t> Parser<'t> {
         let nodes = Vec::with_capacity(text.len() / 8 + 4);
         let members = Vec::with_capacity(text.len() / 16 + 4);
         let made = String::with_capacity(text.len() / 8);
-        let document = Document { text, made, nodes, members };
+        let document = Document { text, made, nodes, members, shape: Shape::default() };
         Self { bytes: text.as_bytes(), at: 0, document, open: Vec::with_capacity(16), depth: 0 }
     }
 
@@ -92,10 +92,17 @@ impl<'t> Parser<'t> {
 
     fn value(&mut self) -> Result<(), Unclean> {
         match self.peek() {
-            Some(b'"') => self.string(),
-            Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b'{') => self.nested(Self::object),
             Some(b'[') => self.nested(Self::array),
+            _ => self.scalar(),
+        }
+    }
+
+    fn scalar(&mut self) -> Result<(), Unclean> {
+        self.document.shape.leaves += 1;
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b't') => self.word(b"true", Node::True),
             Some(b'f') => self.word(b"false", Node::False),
             Some(b'n') => self.word(b"null", Node::Null),
@@ -112,6 +119,7 @@ impl<'t> Parser<'t> {
         }
         self.depth += 1;
         self.at += 1;
+        self.document.shape.depth = self.document.shape.depth.max(self.depth);
         container(self)?;
         self.depth -= 1;
         Ok(())
@@ -119,18 +127,23 @@ impl<'t> Parser<'t> {
 
     fn array(&mut self) -> Result<(), Unclean> {
         let id = self.push(Node::Null);
+        let mut items = 0;
         self.blanks();
-        if !self.take(b']') {
+        if self.take(b']') {
+            self.document.shape.leaves += 1;
+        } else {
             loop {
                 self.blanks();
                 self.value()?;
                 self.blanks();
+                items += 1;
                 if !self.take(b',') {
                     break;
                 }
             }
             self.expect(b']')?;
         }
+        self.document.shape.items = self.document.shape.items.max(items);
         self.document.nodes[id] = Node::Array { end: self.next_id() };
         Ok(())
     }
@@ -139,7 +152,9 @@ impl<'t> Parser<'t> {
         let id = self.push(Node::Null);
         let first = self.open.len();
         self.blanks();
-        if !self.take(b'}') {
+        if self.take(b'}') {
+            self.document.shape.leaves += 1;
+        } else {
             loop {
                 self.member()?;
                 if !self.take(b',') {

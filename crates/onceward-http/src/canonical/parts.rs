@@ -6,12 +6,11 @@
 //! n-th name belongs to the n-th hash.
 
 use std::fmt::Write;
-use std::hash::Hasher;
 
 use onceward_core::Part;
-use siphasher::sip::SipHasher13;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::document::{Document, Node, NodeId, Step};
+use super::document::{Document, Node, NodeId, Shape, Step};
 use super::encoder::Encoder;
 use super::selection::{Cut, Selection, Target};
 
@@ -25,33 +24,96 @@ const LEVELS_MAX: usize = 4;
 /// Longer arrays are one part. One item more would otherwise differ in all that follow.
 const ITEMS_MAX: usize = 8;
 
-/// Who is told of each part: its pointer and its canonical form.
-pub(super) trait Sink {
-    fn part(&mut self, pointer: &str, form: &[u8]);
+impl Shape {
+    /// Whether every leaf can be a part of its own, which spares making a plan.
+    fn fits(self) -> bool {
+        self.leaves <= PARTS_MAX && self.depth <= LEVELS_MAX && self.items <= ITEMS_MAX
+    }
 }
 
-/// Keeps hashes of both.
-pub(super) struct Hashes<'p>(pub(super) &'p mut Vec<Part>);
+/// Who is told of each part. The walk says where it is, from the root of a target on.
+pub(super) trait Sink {
+    /// What leads back to the parent.
+    type Parent;
+
+    /// The walk begins at this pointer.
+    fn begin(&mut self, pointer: &str);
+    fn enter(&mut self, step: Step<'_>) -> Self::Parent;
+    fn leave(&mut self, parent: Self::Parent);
+    /// A part where the walk is, in its canonical form.
+    fn part(&mut self, form: &[u8]);
+}
+
+/// Keeps hashes of the parts. The name of a part is hashed step by step, each with its
+/// parent's name as the seed, so that no pointer has to be written.
+pub(super) struct Hashes<'p> {
+    parts: &'p mut Vec<Part>,
+    name: u64,
+}
+
+impl<'p> Hashes<'p> {
+    pub(super) fn new(parts: &'p mut Vec<Part>) -> Self {
+        Self { parts, name: 0 }
+    }
+}
 
 impl Sink for Hashes<'_> {
-    fn part(&mut self, pointer: &str, form: &[u8]) {
-        self.0.push(Part { name: hash(pointer.as_bytes()), value: hash(form) });
+    type Parent = u64;
+
+    fn begin(&mut self, pointer: &str) {
+        self.name = xxh3_64(pointer.as_bytes());
+    }
+
+    fn enter(&mut self, step: Step<'_>) -> u64 {
+        let parent = self.name;
+        self.name = match step {
+            Step::Member(name) => xxh3_64_with_seed(name.as_bytes(), parent),
+            Step::Item(index) => xxh3_64_with_seed(&(index as u64).to_le_bytes(), parent),
+        };
+        parent
+    }
+
+    fn leave(&mut self, parent: u64) {
+        self.name = parent;
+    }
+
+    fn part(&mut self, form: &[u8]) {
+        self.parts.push(Part { name: self.name, value: xxh3_64(form) });
     }
 }
 
-/// Keeps the pointers.
-pub(super) struct Names<'p>(pub(super) &'p mut Vec<String>);
+/// Keeps the pointers of the parts.
+pub(super) struct Names<'p> {
+    names: &'p mut Vec<String>,
+    pointer: String,
+}
+
+impl<'p> Names<'p> {
+    pub(super) fn new(names: &'p mut Vec<String>) -> Self {
+        Self { names, pointer: String::new() }
+    }
+}
 
 impl Sink for Names<'_> {
-    fn part(&mut self, pointer: &str, _form: &[u8]) {
-        self.0.push(pointer.to_owned());
-    }
-}
+    type Parent = usize;
 
-fn hash(bytes: &[u8]) -> u64 {
-    let mut hash = SipHasher13::new();
-    hash.write(bytes);
-    hash.finish()
+    fn begin(&mut self, pointer: &str) {
+        pointer.clone_into(&mut self.pointer);
+    }
+
+    fn enter(&mut self, step: Step<'_>) -> usize {
+        let parent = self.pointer.len();
+        push_segment(&mut self.pointer, step);
+        parent
+    }
+
+    fn leave(&mut self, parent: usize) {
+        self.pointer.truncate(parent);
+    }
+
+    fn part(&mut self, _form: &[u8]) {
+        self.names.push(self.pointer.clone());
+    }
 }
 
 /// Which containers are taken apart.
@@ -60,6 +122,8 @@ pub(super) struct Plan<'s> {
     /// So many of the targets that were found are parts of their own.
     targets_shown: usize,
     opened: Vec<Opened>,
+    /// Everything is opened, and `opened` is empty.
+    all: bool,
     /// Parts that may still be added.
     left: usize,
 }
@@ -80,15 +144,26 @@ struct Candidate<'s> {
 impl<'s> Plan<'s> {
     pub(super) fn of(document: &Document<'_>, selection: &'s Selection) -> Self {
         let targets: Vec<_> = selection.targets(document).collect();
+        if let [Target { found: Some((0, cut)), .. }] = targets[..]
+            && cut.is_nothing()
+            && document.shape.fits()
+        {
+            return Self { targets, targets_shown: 1, opened: Vec::new(), all: true, left: 0 };
+        }
+        Self::made(document, targets)
+    }
+
+    fn made(document: &Document<'_>, targets: Vec<Target<'s>>) -> Self {
         let found = targets.iter().filter_map(|target| target.found);
         let mut candidates: Vec<_> =
             found.map(|(node, cut)| Candidate { node, cut, level: 0 }).collect();
-        let mut plan = Self { targets, targets_shown: 0, opened: Vec::new(), left: PARTS_MAX - 1 };
+        let (opened, left) = (Vec::new(), PARTS_MAX - 1);
+        let mut plan = Self { targets, targets_shown: 0, opened, all: false, left };
         // The targets are the children of a container that stands for the selection.
         plan.targets_shown = plan.room_for(candidates.len());
         candidates.truncate(plan.targets_shown);
         let mut next = 0;
-        while plan.left > 0 && next < candidates.len() {
+        while next < candidates.len() {
             plan.consider(document, next, &mut candidates);
             next += 1;
         }
@@ -111,6 +186,9 @@ impl<'s> Plan<'s> {
             return;
         }
         let shown = self.room_for(children);
+        if shown == 0 {
+            return;
+        }
         self.opened.push(Opened { node, shown });
         let children = document.kept(node, cut).take(shown);
         candidates.extend(children.map(|(child, cut)| Candidate {
@@ -129,14 +207,17 @@ impl<'s> Plan<'s> {
         shown
     }
 
-    fn shown(&self, node: NodeId) -> Option<usize> {
+    /// How many children of a container are parts of their own; `None` if it is one itself.
+    fn shown(&self, document: &Document<'_>, node: NodeId) -> Option<usize> {
+        if self.all {
+            return document.has_children(node).then_some(usize::MAX);
+        }
         self.opened.iter().find(|opened| opened.node == node).map(|opened| opened.shown)
     }
 
     /// Writes the targets, and tells the parts.
     pub(super) fn carry_out(&self, encoder: Encoder<'_>, sink: impl Sink) {
-        let mut walk = Walk { plan: self, encoder, sink, pointer: String::with_capacity(64) };
-        walk.targets();
+        Walk { plan: self, encoder, sink }.targets();
     }
 }
 
@@ -144,8 +225,6 @@ struct Walk<'w, S> {
     plan: &'w Plan<'w>,
     encoder: Encoder<'w>,
     sink: S,
-    /// The way to where the walk is.
-    pointer: String,
 }
 
 impl<S: Sink> Walk<'_, S> {
@@ -158,9 +237,8 @@ impl<S: Sink> Walk<'_, S> {
             match target.found {
                 Some((node, cut)) => {
                     shown += 1;
-                    self.pointer.push_str(target.pointer);
+                    self.sink.begin(target.pointer);
                     self.value(node, cut);
-                    self.pointer.clear();
                 }
                 None => self.encoder.target(*target),
             }
@@ -169,6 +247,7 @@ impl<S: Sink> Walk<'_, S> {
         let more = targets.clone().any(|target| target.found.is_some());
         targets.for_each(|target| self.encoder.target(*target));
         if more {
+            self.sink.begin("");
             self.part(rest);
         }
     }
@@ -176,7 +255,7 @@ impl<S: Sink> Walk<'_, S> {
     /// A value that is one part, or several.
     fn value(&mut self, id: NodeId, cut: Cut<'_>) {
         let start = self.encoder.out.len();
-        match self.plan.shown(id) {
+        match self.plan.shown(self.encoder.document, id) {
             Some(shown) => self.container(id, cut, shown),
             None => {
                 self.encoder.value(id, cut);
@@ -212,14 +291,13 @@ impl<S: Sink> Walk<'_, S> {
     }
 
     fn child(&mut self, step: Step<'_>, node: NodeId, cut: Cut<'_>) {
-        let parent = self.pointer.len();
-        push_segment(&mut self.pointer, step);
+        let parent = self.sink.enter(step);
         self.value(node, cut);
-        self.pointer.truncate(parent);
+        self.sink.leave(parent);
     }
 
     fn part(&mut self, start: usize) {
-        self.sink.part(&self.pointer, &self.encoder.out[start..]);
+        self.sink.part(&self.encoder.out[start..]);
     }
 }
 
@@ -231,5 +309,44 @@ fn push_segment(pointer: &mut String, step: Step<'_>) {
         }
         Step::Member(name) => pointer.push_str(name),
         Step::Item(index) => write!(pointer, "{index}").expect("a string takes everything"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(document: &Document<'_>, plan: &Plan<'_>) -> Vec<String> {
+        let (mut form, mut names) = (Vec::new(), Vec::new());
+        plan.carry_out(Encoder::new(document, &mut form), Names::new(&mut names));
+        names
+    }
+
+    #[test]
+    fn where_everything_fits_a_plan_would_open_everything() {
+        let members = |count: usize| {
+            let members: Vec<_> = (0..count).map(|n| format!("\"m{n}\":{{\"x\":[]}}")).collect();
+            format!("{{{}}}", members.join(","))
+        };
+        let texts = [
+            "1".into(),
+            "[]".into(),
+            r#"{"a":[1,{"b":[[2]]}],"c":{},"d":null}"#.into(),
+            r#"{"a":{"b":{"c":{"d":[]}}}}"#.into(),
+            "[1,2,3,4,5,6,7,[8]]".into(),
+            members(PARTS_MAX),
+        ];
+        for text in texts {
+            let selection = Selection::everything();
+            let document = Document::parse(text.as_bytes()).unwrap();
+            let quick = Plan::of(&document, &selection);
+            let slow = Plan::made(&document, selection.targets(&document).collect());
+            assert!(quick.all || document.shape.depth > LEVELS_MAX, "{text}");
+            assert_eq!(names(&document, &quick), names(&document, &slow), "{text}");
+        }
+        for text in ["[1,2,3,4,5,6,7,8,9]", "[[[[[1]]]]]", &members(PARTS_MAX + 1)] {
+            let document = Document::parse(text.as_bytes()).unwrap();
+            assert!(!Plan::of(&document, &Selection::everything()).all, "{text}");
+        }
     }
 }

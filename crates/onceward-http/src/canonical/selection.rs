@@ -105,6 +105,11 @@ impl<'s> Cut<'s> {
         (!branch.whole).then_some(Self((!branch.next.is_empty()).then_some(branch)))
     }
 
+    /// Whether all of it is left.
+    pub(super) fn is_nothing(self) -> bool {
+        self.0.is_none()
+    }
+
     /// The cut for a child, or `None` if all of it is excluded.
     #[inline]
     pub(super) fn step(self, step: Step<'_>) -> Option<Self> {

@@ -422,8 +422,8 @@ fn a_part_differs_where_the_texts_do() {
 fn hashes_of_parts_are_the_same_in_every_release() {
     let (mut out, mut parts) = (Vec::new(), Vec::new());
     canonicalize(br#"{"a":1}"#, &Selection::everything(), &mut out, Some(&mut parts)).unwrap();
-    // SipHash-1-3 with zero keys of `/a` and `+1;`, by CPython with PYTHONHASHSEED=0.
-    assert_eq!(parts, [Part { name: 0xdd06_f214_311e_d0f9, value: 0x6011_6b06_811d_523d }]);
+    // XXH3 of `a`, with that of the empty pointer as its seed, and of `+1;`, by Python's xxhash.
+    assert_eq!(parts, [Part { name: 0x795c_8372_8c2a_36e1, value: 0x7493_1f6b_f578_cb73 }]);
 }
 
 #[test]
@@ -450,7 +450,7 @@ fn members_beyond_the_limit_are_one_part_of_their_object() {
     let text = format!(r#"{{"a":{},"b":{{"c":1}},"d":2}}"#, object(100));
     let nested = names(&text);
     assert_eq!(nested.len(), 32);
-    assert_eq!(nested[28..], ["/a/m028", "/a", "/b", "/d"]);
+    assert_eq!(nested[28..], ["/a/m028", "/a", "/b/c", "/d"]);
 }
 
 #[test]
