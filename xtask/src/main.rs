@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's own commands.
 
+mod bench;
 mod steps;
 mod tools;
 
@@ -37,8 +38,16 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// The benchmarks, each beside its limit: the memory store, a bare map, dashmap
-    Bench,
+    /// The benchmarks, each beside its limit
+    ///
+    /// Examples:
+    ///   cargo xtask bench         all of them
+    ///   cargo xtask bench http    the HTTP layer beside the bare handler, under wrk
+    #[command(verbatim_doc_comment)]
+    Bench {
+        /// Only this one
+        only: Option<bench::Benchmark>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -50,7 +59,7 @@ fn main() -> ExitCode {
                 cargo("run --release --quiet -p onceward-testkit --bin onceward-sim --");
             status(cargo.args(arguments))
         }
-        Xtask::Bench => status(&mut cargo("bench -p onceward-core --bench memory")),
+        Xtask::Bench { only } => bench::run(only),
     }
 }
 

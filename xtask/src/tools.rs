@@ -47,8 +47,12 @@ pub(crate) fn add_to_path(command: &mut Command) {
 }
 
 fn directory() -> PathBuf {
-    let target = metadata()["target_directory"].as_str().unwrap_or("target").to_owned();
-    PathBuf::from(target).join("tools")
+    target_directory().join("tools")
+}
+
+/// Where cargo builds.
+pub(crate) fn target_directory() -> PathBuf {
+    metadata()["target_directory"].as_str().unwrap_or("target").into()
 }
 
 /// The workspace's libraries, each with its features.

@@ -52,6 +52,13 @@ impl Fingerprint {
         Ok(Self { rules: Self::VALUE_V1, digest: hash.finalize().into() })
     }
 
+    /// As [`of_value`](Self::of_value) of a struct with these fields, each name once.
+    pub fn of_members(members: &[(&str, Value)]) -> Self {
+        let mut hash = Sha256::new();
+        absorb_members(&mut hash, members.iter().map(|(name, member)| (*name, member)).collect());
+        Self { rules: Self::VALUE_V1, digest: hash.finalize().into() }
+    }
+
     /// Which rules made it.
     pub const fn rules(&self) -> u8 {
         self.rules
@@ -71,35 +78,40 @@ impl fmt::Debug for Fingerprint {
 
 /// Feeds a value in a prefix-free form: a type byte, a length where there is one, content.
 fn absorb(hash: &mut Sha256, value: &Value) {
-    let text = |hash: &mut Sha256, kind: &[u8], text: &str| {
-        hash.update(kind);
-        hash.update((text.len() as u64).to_be_bytes());
-        hash.update(text);
-    };
     match value {
         Value::Null => hash.update(b"z"),
         Value::Bool(false) => hash.update(b"f"),
         Value::Bool(true) => hash.update(b"t"),
-        Value::Number(number) => text(hash, b"n", &number.to_string()),
-        Value::String(string) => text(hash, b"s", string),
+        Value::Number(number) => absorb_text(hash, b"n", &number.to_string()),
+        Value::String(string) => absorb_text(hash, b"s", string),
         Value::Array(items) => {
             hash.update(b"a");
             hash.update((items.len() as u64).to_be_bytes());
             items.iter().for_each(|item| absorb(hash, item));
         }
         Value::Object(members) => {
-            // Sorted here and not by serde_json's map, whose order a feature of any crate
-            // in the build can change.
-            let mut members: Vec<_> = members.iter().collect();
-            members.sort_unstable_by_key(|(name, _)| *name);
-            hash.update(b"o");
-            hash.update((members.len() as u64).to_be_bytes());
-            for (name, member) in members {
-                text(hash, b"s", name);
-                absorb(hash, member);
-            }
+            let members = members.iter().map(|(name, member)| (name.as_str(), member));
+            absorb_members(hash, members.collect());
         }
     }
+}
+
+fn absorb_members(hash: &mut Sha256, mut members: Vec<(&str, &Value)>) {
+    // Sorted here and not by serde_json's map, whose order a feature of any crate in the
+    // build can change.
+    members.sort_unstable_by_key(|(name, _)| *name);
+    hash.update(b"o");
+    hash.update((members.len() as u64).to_be_bytes());
+    for (name, member) in members {
+        absorb_text(hash, b"s", name);
+        absorb(hash, member);
+    }
+}
+
+fn absorb_text(hash: &mut Sha256, kind: &[u8], text: &str) {
+    hash.update(kind);
+    hash.update((text.len() as u64).to_be_bytes());
+    hash.update(text);
 }
 
 #[cfg(test)]
@@ -118,6 +130,13 @@ mod tests {
         assert_ne!(of(json!(1)), of(json!("1")));
         assert_ne!(of(json!({"a": null})), of(json!({})));
         assert_ne!(of(json!(9_007_199_254_740_993_u64)), of(json!(9_007_199_254_740_992_u64)));
+    }
+
+    #[test]
+    fn members_are_those_of_a_struct_in_any_order() {
+        let members = [("b", json!([2, {"c": 3}])), ("a", json!(1))];
+        let expected = of(json!({"a": 1, "b": [2, {"c": 3}]}));
+        assert_eq!(Fingerprint::of_members(&members), expected);
     }
 
     #[test]

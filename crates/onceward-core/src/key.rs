@@ -1,10 +1,14 @@
 //! The client's name for one intent.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::ids::DownstreamKey;
 
 /// Longest accepted key, in characters. Stripe's limit, which clients already honour.
 pub const KEY_CHARS_MAX: usize = 255;
@@ -81,6 +85,66 @@ impl From<Key> for String {
     }
 }
 
+/// What a [`Key`] can be made of: texts, UUIDs, the [`DownstreamKey`] of the operation
+/// above, and what you implement it for.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not something a key can be made of",
+    label = "neither a `Key` nor a text nor a `Uuid`",
+    note = "turn it into text, or implement `ToKey` for it"
+)]
+pub trait ToKey {
+    /// The key, if it is a valid one.
+    fn to_key(&self) -> Result<Key, InvalidKey>;
+}
+
+impl ToKey for Key {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Ok(self.clone())
+    }
+}
+
+impl ToKey for str {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Key::new(self)
+    }
+}
+
+impl ToKey for String {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Key::new(self.as_str())
+    }
+}
+
+impl ToKey for Cow<'_, str> {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Key::new(&**self)
+    }
+}
+
+impl ToKey for Arc<str> {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Key::new(Arc::clone(self))
+    }
+}
+
+impl ToKey for Uuid {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Key::new(self.to_string())
+    }
+}
+
+impl ToKey for DownstreamKey {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        Key::new(self.as_str())
+    }
+}
+
+impl<T: ToKey + ?Sized> ToKey for &T {
+    fn to_key(&self) -> Result<Key, InvalidKey> {
+        (**self).to_key()
+    }
+}
+
 /// Why a text is not a [`Key`]. Names what is wrong without repeating the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -137,6 +201,18 @@ mod tests {
         let long = format!("canary{}", "k".repeat(300));
         assert!(!Key::new(long).unwrap_err().to_string().contains("canary"));
         assert!(!format!("{:?}", Key::new("canary").unwrap()).contains("canary"));
+    }
+
+    #[test]
+    fn a_key_is_the_same_whatever_it_is_made_of() {
+        let key = Key::new("67e55044-10b1-426f-9247-bb680e5fe0c8").unwrap();
+        let text = key.expose().to_owned();
+        assert_eq!(text.as_str().to_key().unwrap(), key);
+        assert_eq!(Cow::Borrowed(text.as_str()).to_key().unwrap(), key);
+        assert_eq!(Arc::<str>::from(text.as_str()).to_key().unwrap(), key);
+        assert_eq!(text.parse::<Uuid>().unwrap().to_key().unwrap(), key);
+        assert_eq!(<&&Key as ToKey>::to_key(&&&key).unwrap(), text.to_key().unwrap());
+        assert_eq!("".to_key().unwrap_err(), InvalidKey::Empty);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub use engine::{
 pub use fingerprint::Fingerprint;
 pub use ids::{DownstreamKey, Fence, Holder, OperationId, OwnerToken};
 pub use intent::{Identity, Intent, RecordId};
-pub use key::{InvalidKey, KEY_CHARS_MAX, Key};
+pub use key::{InvalidKey, KEY_CHARS_MAX, Key, ToKey};
 pub use memory::{MemoryLimits, MemoryStore};
 #[cfg(feature = "metrics")]
 pub use metered::{MeteredStore, Meters};
@@ -52,7 +52,7 @@ pub use outcome::{Content, Outcome, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use record::{Record, Retained, Retention, State, StateName};
 pub use resolver::{BoxError, Rebuilder, Recovered, Recovery, Resolver};
-pub use run::{Done, Failure, RunError};
+pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
 pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{

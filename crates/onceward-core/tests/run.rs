@@ -2,18 +2,21 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use common::*;
 use onceward_core::{
     Begin, BoxError, Disposition, Done, Engine, Failure, Grant, OnLapse, Outcome, Rebuilder,
-    Record, Recovery, Rejection, Resolver, RunError, Settled, StateName, Tag, Verdict,
+    Record, Recovery, Refused, Rejection, Resolver, RunError, Settled, StateName, Tag, Verdict,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Instrument as _, Metadata, Subscriber};
+use tracing_core::span::Current;
 
 type Result<T> = std::result::Result<Done<T>, RunError<String>>;
 
@@ -168,6 +171,121 @@ async fn another_request_under_the_key_is_rejected() {
     let other = async |_: Grant| -> std::result::Result<u8, Failure<String>> { Ok(2) };
     let refused = engine.run(&other_request("k"), other).await;
     assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch { .. }))));
+}
+
+/// Knows one span, and whether the thread is in it.
+#[derive(Clone, Default)]
+struct OneSpan {
+    inside: Arc<AtomicBool>,
+    metadata: Arc<OnceLock<&'static Metadata<'static>>>,
+}
+
+impl Subscriber for OneSpan {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span()
+    }
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        self.metadata.get_or_init(|| span.metadata());
+        Id::from_u64(1)
+    }
+    fn current_span(&self) -> Current {
+        match self.metadata.get() {
+            Some(metadata) if self.inside.load(Ordering::SeqCst) => {
+                Current::new(Id::from_u64(1), metadata)
+            }
+            _ => Current::none(),
+        }
+    }
+    fn enter(&self, _: &Id) {
+        self.inside.store(true, Ordering::SeqCst);
+    }
+    fn exit(&self, _: &Id) {
+        self.inside.store(false, Ordering::SeqCst);
+    }
+    fn record(&self, _: &Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_in_a_task_of_its_own_stays_in_the_callers_span() {
+    let spans = OneSpan::default();
+    let _here = tracing::subscriber::set_default(spans.clone());
+    let (engine, inside) = (Bench::new().engine(), Arc::clone(&spans.inside));
+    let work = async move |_: Grant| -> std::result::Result<bool, Failure<String>> {
+        tokio::task::yield_now().await;
+        Ok(inside.load(Ordering::SeqCst))
+    };
+    let call = async { engine.run(&intent("k"), work).await };
+    let done = call.instrument(tracing::info_span!("caller")).await.unwrap();
+    assert!(done.value);
+}
+
+// In the caller's own future ----------------------------------------------------------------
+
+#[tokio::test(start_paused = true)]
+async fn inline_work_may_borrow_and_runs_once() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let mut log = Vec::new();
+    for replayed in [false, true] {
+        let work = async |grant: Grant| -> std::result::Result<u32, Failure<String>> {
+            log.push(grant.attempt());
+            Ok(7)
+        };
+        let done = engine.run_inline(&intent("k"), work).await.unwrap();
+        assert_eq!((done.value, done.replayed), (7, replayed));
+    }
+    assert_eq!(log, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn inline_work_whose_caller_goes_away_is_dropped_and_its_outcome_unknown() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let finished = AtomicUsize::new(0);
+    let slow = async |_: Grant| -> std::result::Result<(), Failure<String>> {
+        sleep(Duration::from_secs(5)).await;
+        finished.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    };
+    let hung_up = timeout(Duration::from_secs(1), engine.run_inline(&intent("k"), slow)).await;
+    assert!(hung_up.is_err());
+    settle_down().await;
+    assert_eq!(bench.standing("k").await, Some(StateName::Unknown));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(finished.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_inline_work_goes_on_and_leaves_the_outcome_unknown() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let work = async |_: Grant| -> std::result::Result<(), Failure<String>> { panic!("boom") };
+    let running = tokio::spawn(async move { engine.run_inline(&intent("k"), work).await });
+    assert!(running.await.unwrap_err().is_panic());
+    settle_down().await;
+    assert_eq!(bench.standing("k").await, Some(StateName::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_the_works_own_error_is_a_refusal_that_tells_what_to_do() {
+    let (bench, work) = (Bench::new(), Counter::default());
+    let engine = bench.engine();
+    let own = work.run::<u8>(&engine, "own", Err(Failure::Unknown("lost".into()))).await;
+    let own = own.unwrap_err().into_work_error();
+    assert!(matches!(own, Ok(error) if error == "lost"));
+
+    let unknown = work.run::<u8>(&engine, "own", Ok(1)).await.unwrap_err();
+    let unknown = unknown.into_work_error().unwrap_err();
+    assert!(matches!(unknown, Refused::Unknown { .. }) && !unknown.is_retryable());
+    assert!(unknown.operation().is_some());
+
+    let running = permit(&engine, "running").await;
+    let busy = work.run::<u8>(&engine, "running", Ok(1)).await.unwrap_err();
+    let busy = busy.into_work_error().unwrap_err();
+    assert!(busy.is_retryable() && busy.retry_after().is_some());
+    assert_eq!(busy.operation(), Some(running.operation()));
 }
 
 // Finding out -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ use http::{Request, Response, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
     Begin, BeginError, BoxError, Content, Disposition, Intent, OnLapse, OperationId, Outcome,
-    Permit, Rejection, Replay, Settled, StoreError, StoreErrorKind,
+    Permit, Policy, Rejection, Replay, Settled, StoreError, StoreErrorKind,
 };
 use tower_service::Service;
 
@@ -117,12 +117,12 @@ impl Exchange {
         let response = match handled.await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                unknown(permit).await;
+                abandon(permit, self.guard.engine.policy()).await;
                 return Err(error);
             }
             Err(_panic) => {
                 tracing::error!(%operation, "the handler panicked; its outcome is unknown");
-                unknown(permit).await;
+                abandon(permit, self.guard.engine.policy()).await;
                 return Ok(self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation)));
             }
         };
@@ -158,7 +158,7 @@ impl Exchange {
             Held::Broken(error) => {
                 tracing::warn!(%error, "a response broke off; its outcome is unknown");
                 let operation = permit.operation();
-                unknown(permit).await;
+                abandon(permit, self.guard.engine.policy()).await;
                 return self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation));
             }
         };
@@ -308,6 +308,14 @@ impl Asked {
         let execution = Execution::new(key.clone(), scope.clone(), permit.grant().clone());
         self.head.extensions.insert(execution);
         self.into_request()
+    }
+}
+
+/// What an accident means: what a lapse of the lease would.
+async fn abandon(permit: Permit, policy: &Policy) {
+    match policy.on_lapse() {
+        OnLapse::Takeover => drop(permit),
+        OnLapse::Unknown | OnLapse::Resolve => unknown(permit).await,
     }
 }
 

@@ -244,3 +244,146 @@ fn trim(text: &[u8]) -> &[u8] {
     let blanks = text.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     &text[..text.len() - blanks]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(body: &str) -> Result<Vec<MultipartPart<'_>>, Malformed> {
+        parts(body.as_bytes(), "b")
+    }
+
+    fn one(headers: &str) -> Result<(), Malformed> {
+        text(&format!("--b\r\n{headers}\r\n\r\nx\r\n--b--\r\n")).map(|parts| {
+            assert_eq!(parts.len(), 1);
+            assert_eq!(parts[0].bytes, b"x");
+        })
+    }
+
+    #[test]
+    fn fields_and_files_are_told_apart() {
+        let body = "--b\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n100\r\n\
+            --b\r\ncontent-disposition:form-data;name=\"file\" ; filename=\"a\\\"b.txt\"\r\n\
+            Content-Type:  text/plain; charset=utf-8 \r\n\r\nline\r\n\r\n--c\r\n--b--\r\n";
+        let amount = MultipartPart {
+            name: b"amount",
+            filename: None,
+            filename_extended: None,
+            content_type: None,
+            bytes: b"100",
+        };
+        let file = MultipartPart {
+            name: b"file",
+            filename: Some(b"a\\\"b.txt"),
+            content_type: Some(b"text/plain; charset=utf-8"),
+            bytes: b"line\r\n\r\n--c",
+            ..amount
+        };
+        assert_eq!(text(body), Ok(vec![amount, file]));
+    }
+
+    #[test]
+    fn another_boundary_gives_the_same_parts() {
+        let body = |boundary: &str| {
+            format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=a\r\n\r\n1\0\r\n\
+                --{boundary} \t\r\nContent-Disposition: form-data; name=b\r\n\r\n\r\n--{boundary}--"
+            )
+        };
+        let (first, other) = (body("x-1"), body("----WebKitFormBoundary7MA4YWxk"));
+        let first = parts(first.as_bytes(), "x-1").unwrap();
+        assert_eq!(first, parts(other.as_bytes(), "----WebKitFormBoundary7MA4YWxk").unwrap());
+        assert_eq!((first[0].bytes, first[1].bytes), (&b"1\0"[..], &b""[..]));
+    }
+
+    #[test]
+    fn an_empty_form_has_no_parts() {
+        assert_eq!(text("--b--\r\n"), Ok(vec![]));
+        assert_eq!(text("--b--"), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_clients_add_is_understood() {
+        let disposition = "Content-Disposition: form-data; name=a";
+        // OkHttp and Apache HttpClient; then .NET.
+        one(&format!("{disposition}\r\nContent-Length: 1")).unwrap();
+        one(&format!("{disposition}\r\nContent-Transfer-Encoding: Binary")).unwrap();
+        one(&format!("{disposition}; filename=f; filename*=utf-8''f%20g")).unwrap();
+    }
+
+    #[test]
+    fn a_body_that_is_not_enclosed_is_malformed() {
+        let part = "Content-Disposition: form-data; name=a\r\n\r\n1\r\n";
+        for body in [
+            String::new(),
+            "x".to_owned(),
+            format!("preamble\r\n--b\r\n{part}--b--"),
+            format!("\r\n--b\r\n{part}--b--"),
+            format!("--b\r\n{part}--c--"),
+            format!("--b\r\n{part}"),
+            format!("--b\r\n{part}--b--epilogue"),
+            format!("--b\r\n{part}--b--\r\nepilogue"),
+            format!("--b\r\n{part}--b--\r\n\r\n"),
+        ] {
+            assert_eq!(text(&body), Err(Malformed::Enclosure), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_boundary_followed_by_something_is_malformed() {
+        let part = "Content-Disposition: form-data; name=a\r\n\r\n1\r\n";
+        for body in [
+            format!("--b\r\n{part}--bx\r\n{part}--b--"),
+            format!("--b\n{part}--b--"),
+            "--b-".into(),
+        ] {
+            assert_eq!(text(&body), Err(Malformed::Delimiter), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn headers_that_say_something_else_are_malformed() {
+        let fine = "Content-Disposition: form-data; name=a";
+        for headers in [
+            "",
+            "no colon",
+            &format!("{fine}\r\nX-Custom: 1"),
+            &format!("{fine}\r\n{fine}"),
+            &format!("{fine}\r\nContent-Type: a/b\r\n c/d"),
+            &format!("{fine}\nContent-Type: a/b"),
+            &format!("{fine}\r\nContent-Type : a/b"),
+            &format!("{fine}\r\nContent-Transfer-Encoding: base64"),
+        ] {
+            assert_eq!(one(headers), Err(Malformed::Header), "{headers:?}");
+        }
+        assert_eq!(one(&format!("{fine}\r\nContent-Length: 2")), Err(Malformed::Length));
+    }
+
+    #[test]
+    fn a_part_must_say_its_name_once() {
+        for disposition in [
+            "form-data",
+            "attachment; name=a",
+            "form-data; name=",
+            "form-data; name=\"a",
+            "form-data; name=\"a\\\"",
+            "form-data; name=a; name=b",
+            "form-data; name=a; size=1",
+            "form-data; name=a b",
+            "form-data; name = a",
+            "form-data; name=a;",
+        ] {
+            let header = format!("Content-Disposition: {disposition}");
+            assert_eq!(one(&header), Err(Malformed::Disposition), "{disposition:?}");
+        }
+        assert_eq!(one("Content-Type: text/plain"), Err(Malformed::Disposition));
+    }
+
+    #[test]
+    fn a_boundary_must_be_one() {
+        for boundary in ["", "a ", "ä", "a\r\nb", "a;b", &"x".repeat(71)] {
+            assert_eq!(parts(b"--", boundary), Err(Malformed::Boundary), "{boundary:?}");
+        }
+        parts(b"--a b'()+_,-./:=?--", "a b'()+_,-./:=?").unwrap();
+    }
+}

@@ -134,7 +134,7 @@ impl Reply {
     pub(crate) fn into_replay(self, rules: &ReplayRules) -> Response<Whole> {
         let mut response = Response::new(self.whole);
         *response.status_mut() = match rules.status {
-            ReplayStatus::Ok if self.status.is_success() => StatusCode::OK,
+            ReplayStatus::Ok if self.status == StatusCode::CREATED => StatusCode::OK,
             ReplayStatus::Ok | ReplayStatus::Original => self.status,
         };
         *response.headers_mut() = self.headers;

@@ -169,7 +169,7 @@ impl Default for ReplayRules {
 pub enum ReplayStatus {
     /// As the first time.
     Original,
-    /// 200 for every success; failures keep theirs.
+    /// 200 instead of 201, since this time nothing was created; all others keep theirs.
     Ok,
 }
 

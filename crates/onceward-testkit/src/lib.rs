@@ -5,6 +5,8 @@
 //! - [`faulty`]: a store that fails, delays, loses replies and loses data on demand.
 //! - [`sim`]: several nodes and clients on simulated time, with crashes, pauses and lost
 //!   messages; a seed repeats.
+//! - `http` (feature `http`): the black-box suite for any server that claims to support the
+//!   Idempotency-Key header.
 //! - [`history`]: what happened in a run, and the invariants that must hold of it.
 //!
 //! Nothing here is ever linked into a user's build.
@@ -14,6 +16,8 @@ pub mod conformance;
 pub mod dice;
 pub mod faulty;
 pub mod history;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod model;
 pub mod open_store;
 pub mod sim;

@@ -7,14 +7,15 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The README's code is the example's, which is compiled, linted and run.
+/// The README's code is the examples', which are compiled, linted and run.
 #[test]
-fn the_readme_shows_the_example_as_it_is() {
+fn the_readme_shows_the_examples_as_they_are() {
     let readme = include_str!("../../../README.md");
-    let example = include_str!("../examples/pay_once.rs");
-    let shown = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
-    assert_eq!(shown, Some(example));
-    assert!(example.lines().count() < 40);
+    let shown = readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let examples =
+        [include_str!("../examples/pay_once.rs"), include_str!("../examples/idempotent_fn.rs")];
+    assert_eq!(shown.collect::<Vec<_>>(), examples);
+    assert!(examples[0].lines().count() < 40 && examples[1].lines().count() < 65);
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::backoff::Backoff;
-use super::permit::{Held, Permit};
+use super::held::Held;
+use super::life::Life;
+use super::permit::Permit;
 use super::{BeginError, Engine};
 use crate::ids::{Holder, OperationId, OwnerToken};
 use crate::intent::{Intent, RecordId};
@@ -17,21 +19,16 @@ use crate::store::{
 ///
 /// Dropped in that state (the answer never came, or the caller went away), it is sent
 /// again in the background to learn its fence, and released: its handler never ran.
-pub(super) struct PendingClaim {
-    engine: Engine,
+pub(super) struct PendingClaim<'a> {
+    engine: &'a Engine,
     request: ClaimRequest,
     first_sent: Instant,
     perhaps_granted: bool,
 }
 
-impl PendingClaim {
-    /// Claims under a fresh owner token, sending again with the same one while it is not
-    /// known whether the claim was granted.
-    pub(super) async fn send(
-        engine: &Engine,
-        id: RecordId,
-        intent: &Intent,
-    ) -> Result<(Claim, Self), BeginError> {
+impl<'a> PendingClaim<'a> {
+    /// A claim under a fresh owner token, to be sent now.
+    pub(super) fn new(engine: &'a Engine, id: RecordId, intent: &Intent) -> Self {
         let ambient = &*engine.shared.ambient;
         let request = ClaimRequest {
             id,
@@ -44,12 +41,15 @@ impl PendingClaim {
             lease: engine.policy.lease(),
             lapsed: engine.policy.lapsed(),
         };
-        let first_sent = Instant::now();
-        let engine = engine.clone();
-        let mut pending = Self { engine, request, first_sent, perhaps_granted: true };
-        let claim = pending.answer().await.map_err(BeginError::Unavailable)?;
-        pending.perhaps_granted = matches!(claim, Claim::Granted { .. });
-        Ok((claim, pending))
+        Self { engine, request, first_sent: Instant::now(), perhaps_granted: false }
+    }
+
+    /// Sends it, and again with the same token while it is not known whether it was granted.
+    pub(super) async fn send(&mut self) -> Result<Claim, BeginError> {
+        self.perhaps_granted = true;
+        let claim = self.answer().await.map_err(BeginError::Unavailable)?;
+        self.perhaps_granted = matches!(claim, Claim::Granted { .. });
+        Ok(claim)
     }
 
     async fn answer(&mut self) -> Result<Claim, StoreError> {
@@ -72,7 +72,7 @@ impl PendingClaim {
     }
 
     async fn call(&self) -> Result<Claim, StoreError> {
-        timed(&self.engine, self.engine.shared.store.claim(&self.request)).await
+        timed(self.engine, self.engine.shared.store.claim(&self.request)).await
     }
 
     /// Turns a granted claim into a permit, unless it came too late to begin anything.
@@ -90,13 +90,20 @@ impl PendingClaim {
             return Err(BeginError::Unavailable(error)); // and `self` is withdrawn
         }
         self.perhaps_granted = false;
-        let holder = Holder { owner: self.request.owner, fence: lease.fence };
-        let held = Held { engine: self.engine.clone(), id: self.request.id, holder };
-        Ok(Permit::issue(Arc::new(held), operation, attempt, deadline))
+        let held = Held {
+            engine: self.engine.clone(),
+            keeper: self.engine.shared.keepers.here(),
+            id: self.request.id,
+            holder: Holder { owner: self.request.owner, fence: lease.fence },
+            life: Arc::new(Life::until(deadline)),
+        };
+        // Counted from when the claim was sent: its answer may have taken most of the lease.
+        let renew_at = self.first_sent + policy.renew_every();
+        Ok(Permit::issue(Arc::new(held), operation, attempt, renew_at))
     }
 }
 
-impl Drop for PendingClaim {
+impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         if self.perhaps_granted
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -141,7 +148,13 @@ pub(super) async fn timed<T>(
     engine: &Engine,
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    timeout(engine.policy.call_timeout(), call).await.unwrap_or_else(|_| {
-        Err(StoreError::new("engine", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied))
-    })
+    // Made when first polled: a store that answers at once costs no timer.
+    let limit = async { sleep(engine.policy.call_timeout()).await };
+    tokio::select! {
+        biased;
+        answer = call => answer,
+        () = limit => {
+            Err(StoreError::new("engine", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied))
+        }
+    }
 }

@@ -1,28 +1,23 @@
 //! Shutting down without leaving claims behind.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Counts live permits and tells their keepers when time is up.
-#[derive(Debug)]
+/// Counts what is alive and tells it when time is up.
+///
+/// All in one order (`SeqCst`): the last one to leave sees that a drain has begun, or the
+/// drain sees that nobody is left.
+#[derive(Debug, Default)]
 pub(super) struct Drain {
     closed: AtomicBool,
-    live: Arc<watch::Sender<usize>>,
-    cut: watch::Sender<bool>,
-}
-
-impl Default for Drain {
-    fn default() -> Self {
-        Self {
-            closed: AtomicBool::new(false),
-            live: Arc::new(watch::channel(0).0),
-            cut: watch::channel(false).0,
-        }
-    }
+    live: AtomicUsize,
+    last_left: Notify,
+    cut: AtomicBool,
+    cut_off: Notify,
 }
 
 /// What a drain came to.
@@ -39,39 +34,68 @@ pub enum Drained {
 
 impl Drain {
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.closed.load(SeqCst)
     }
 
-    /// Counts one more live permit until the guard is dropped.
-    pub(super) fn enter(&self) -> Live {
-        self.live.send_modify(|live| *live += 1);
-        Live(Arc::clone(&self.live))
+    /// Counts one more until the guard is dropped.
+    pub(super) fn enter(self: &Arc<Self>) -> Live {
+        self.live.fetch_add(1, SeqCst);
+        Live(Arc::clone(self))
     }
 
-    /// Becomes true when whoever is still running is to be marked unknown.
-    pub(super) fn cut(&self) -> watch::Receiver<bool> {
-        self.cut.subscribe()
+    fn leave(&self) {
+        if self.live.fetch_sub(1, SeqCst) == 1 && self.is_closed() {
+            self.last_left.notify_waiters();
+        }
     }
 
-    pub(super) async fn run(&self, limit: Duration) -> Drained {
-        self.closed.store(true, Ordering::Release);
-        let mut live = self.live.subscribe();
-        if timeout(limit, live.wait_for(|live| *live == 0)).await.is_ok() {
+    /// Takes nothing new, waits for what lives, and at the limit has it `cut` off.
+    pub(super) async fn run(&self, limit: Duration, cut: impl FnOnce()) -> Drained {
+        self.closed.store(true, SeqCst);
+        if timeout(limit, self.nobody_left()).await.is_ok() {
             return Drained::Finished;
         }
-        let marked = *live.borrow();
-        self.cut.send_replace(true);
-        let _ends_with_the_keepers = live.wait_for(|live| *live == 0).await;
+        let marked = self.live.load(SeqCst);
+        self.cut.store(true, SeqCst);
+        self.cut_off.notify_waiters();
+        cut();
+        self.nobody_left().await;
         Drained::CutOff { marked }
+    }
+
+    async fn nobody_left(&self) {
+        loop {
+            let last_left = self.last_left.notified();
+            if self.live.load(SeqCst) == 0 {
+                return;
+            }
+            last_left.await;
+        }
+    }
+
+    /// Whether what still runs was to be marked unknown, and whatever comes now too.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.cut.load(SeqCst)
+    }
+
+    /// Returns when a drain's limit is reached.
+    pub(super) async fn cut_off(&self) {
+        loop {
+            let cut_off = self.cut_off.notified();
+            if self.is_cut_off() {
+                return;
+            }
+            cut_off.await;
+        }
     }
 }
 
-/// One live permit.
+/// One permit, or what is left to do for one.
 #[derive(Debug)]
-pub(super) struct Live(Arc<watch::Sender<usize>>);
+pub(super) struct Live(Arc<Drain>);
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.0.send_modify(|live| *live -= 1);
+        self.0.leave();
     }
 }

@@ -1,164 +1,289 @@
-//! The task behind a permit: renews the lease, and carries settlements through.
+//! Renews the leases of all permits, so that a permit needs neither a task nor a timer of
+//! its own: most are settled long before their first renewal is due.
+//!
+//! A permit is *kept* from its grant until it is settled, dropped or cut off. Whoever takes
+//! it out of its keeper's care, the permit itself or a drain, has the duty to end it; for
+//! the other it is then gone.
+//!
+//! Each runtime that permits are granted on has a keeper of its own, as timers and tasks
+//! belong to a runtime, and one runtime may end or stand still before another does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::{oneshot, watch};
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::backoff::Backoff;
-use super::claiming::timed;
 use super::drain::Live;
-use super::permit::{Held, Life, Lost, Settled};
-use crate::store::{Fenced, Lapsed, RenewRequest, Settlement};
+use super::held::Held;
+use super::permit::Lost;
 
-/// What a permit tells its keeper at the end. A permit that is dropped tells nothing, and
-/// the keeper marks the record unknown.
+/// Enough that two threads rarely meet, few enough to look through at every alarm.
+const SHARDS: usize = 16;
+
+/// The keepers of an engine, one a runtime: as a rule, one.
+#[derive(Debug, Default)]
+pub(super) struct Keepers {
+    by_runtime: RwLock<Vec<Arc<Keeper>>>,
+}
+
+impl Keepers {
+    /// The keeper on the runtime that this is called on.
+    pub(super) fn here(&self) -> Arc<Keeper> {
+        let runtime = Handle::current();
+        let known = find(&self.by_runtime.read(), &runtime);
+        known.unwrap_or_else(|| self.add(runtime))
+    }
+
+    fn add(&self, runtime: Handle) -> Arc<Keeper> {
+        let mut keepers = self.by_runtime.write();
+        if let Some(added_meanwhile) = find(&keepers, &runtime) {
+            return added_meanwhile;
+        }
+        // Runtimes come and go; nobody says when one is gone.
+        keepers.retain(|keeper| !keeper.is_idle());
+        let keeper = Arc::new(Keeper::on(runtime));
+        keepers.push(Arc::clone(&keeper));
+        keeper
+    }
+
+    /// Takes everything that is kept now out of care.
+    pub(super) fn take_all(&self) -> Vec<Kept> {
+        self.by_runtime.read().iter().flat_map(|keeper| keeper.take_all()).collect()
+    }
+}
+
+impl Drop for Keepers {
+    /// Whatever is kept holds the engine, so nothing is kept any more.
+    fn drop(&mut self) {
+        for keeper in self.by_runtime.get_mut() {
+            if let Some(watch) = keeper.watch.lock().take() {
+                watch.abort();
+            }
+        }
+    }
+}
+
+fn find(keepers: &[Arc<Keeper>], runtime: &Handle) -> Option<Arc<Keeper>> {
+    keepers.iter().find(|keeper| keeper.runtime.id() == runtime.id()).cloned()
+}
+
+/// Keeps the permits that were granted on one runtime.
+///
+/// Its one task, the watch, sleeps until the first alarm. It is started by the first permit,
+/// and is over when nothing was kept at the last alarm.
 #[derive(Debug)]
-pub(super) enum Handover {
-    /// The settlement has landed.
-    Done,
-    /// The settlement must be tried until it lands.
-    Settle(Settlement, oneshot::Sender<Settled>),
+pub(super) struct Keeper {
+    runtime: Handle,
+    shards: [Mutex<Shard>; SHARDS],
+    /// Locked before any shard, by those who lock both.
+    watch: Mutex<Option<AbortHandle>>,
+    alarm_set: Notify,
 }
 
-/// Starts keeping a granted claim.
-pub(super) fn spawn(held: Arc<Held>, life: watch::Sender<Life>) -> oneshot::Sender<Handover> {
-    let (permit, handover) = oneshot::channel();
-    let live = held.engine.shared.drain.enter();
-    let cut = held.engine.shared.drain.cut();
-    // Counted from when the claim was sent: its answer may have taken most of the lease.
-    let policy = &held.engine.policy;
-    let left_when_due = policy.lease() - policy.drift() - policy.renew_every();
-    let renew_at = life.borrow().deadline - left_when_due;
-    let keeper = Keeper { held, life, renew_at, backoff: Backoff::default(), _live: live };
-    tokio::spawn(keeper.run(handover, cut));
-    permit
+/// A held claim in a keeper's care.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) held: Arc<Held>,
+    /// When its lease is to be renewed. `None` while it is being renewed, and when there is
+    /// nothing left to renew.
+    pub(super) renew_at: Option<Instant>,
+    /// A drain waits for it.
+    pub(super) live: Live,
 }
 
-struct Keeper {
-    held: Arc<Held>,
-    life: watch::Sender<Life>,
-    renew_at: Instant,
-    backoff: Backoff,
-    _live: Live,
-}
+/// By which number a permit is kept in its shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(u64);
 
 impl Keeper {
-    async fn run(
-        mut self,
-        mut handover: oneshot::Receiver<Handover>,
-        mut cut: watch::Receiver<bool>,
-    ) {
-        loop {
-            let renewing = self.life.borrow().lost.is_none();
-            tokio::select! {
-                biased;
-                handed = &mut handover => return self.finish(handed, cut).await,
-                () = cut_off(&mut cut) => {
-                    self.lose(Lost::Drained);
-                    return self.mark_unknown(Instant::now()).await;
-                }
-                () = sleep_until(self.renew_at), if renewing => self.renew().await,
-            }
+    fn on(runtime: Handle) -> Self {
+        Self {
+            runtime,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            watch: Mutex::default(),
+            alarm_set: Notify::new(),
         }
     }
 
-    async fn finish(
-        &mut self,
-        handed: Result<Handover, oneshot::error::RecvError>,
-        mut cut: watch::Receiver<bool>,
-    ) {
-        match handed {
-            Ok(Handover::Done) => {}
-            Ok(Handover::Settle(settlement, landed)) => tokio::select! {
-                biased;
-                settled = self.carry_through(&settlement) => {
-                    let _nobody_waits = landed.send(settled);
-                }
-                () = cut_off(&mut cut) => {}
-            },
-            Err(_permit_dropped) => {
-                let lapses_at = self.life.borrow().deadline;
-                self.mark_unknown(lapses_at).await;
+    /// Where work for what is kept here is to be done.
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Takes a claim into care. Its lease is renewed from `renew_at` on.
+    pub(super) fn keep(self: &Arc<Self>, held: Arc<Held>, renew_at: Instant) -> Place {
+        let live = held.engine.shared.drain.enter();
+        let shard = self.shard(&held);
+        let kept = Kept { held, renew_at: Some(renew_at), live };
+        let (place, alarm) = shard.lock().insert(kept, renew_at);
+        self.heed(alarm);
+        place
+    }
+
+    /// Takes a claim out of care. `None` if somebody has done so before.
+    pub(super) fn take(&self, held: &Held, place: Place) -> Option<Kept> {
+        self.shard(held).lock().take(place)
+    }
+
+    fn take_all(&self) -> Vec<Kept> {
+        self.shards.iter().flat_map(|shard| shard.lock().take_all()).collect()
+    }
+
+    /// What came of a renewal.
+    fn renewed(self: &Arc<Self>, held: &Held, place: Place, renewed: Result<Instant, Lost>) {
+        match renewed {
+            Ok(renew_at) => {
+                let alarm = self.shard(held).lock().reschedule(place, renew_at);
+                self.heed(alarm);
             }
+            Err(lost) => held.life.lose(lost),
         }
     }
 
-    /// One renewal; on failure the next one soon, until the deadline is past.
-    async fn renew(&mut self) {
-        let policy = &self.held.engine.policy;
-        let store = &self.held.engine.shared.store;
-        let sent = Instant::now();
-        let Held { id, holder, .. } = *self.held;
-        let request = RenewRequest { id, holder, lease: policy.lease() };
-        match timed(&self.held.engine, store.renew(&request)).await {
-            Ok(Fenced::Applied(_)) => {
-                let deadline = sent + policy.lease() - policy.drift();
-                self.renew_at = sent + policy.renew_every();
-                self.life.send_replace(Life { deadline, lost: None });
-            }
-            Ok(Fenced::Stale) => self.lose(Lost::Stale),
-            Ok(Fenced::Missing) => {
-                tracing::error!(record = ?self.held.id, "the store has lost a running record");
-                self.lose(Lost::Missing);
-            }
-            Err(error) if Instant::now() >= self.life.borrow().deadline => {
-                tracing::warn!(%error, "the lease could not be renewed and has lapsed");
-                self.lose(Lost::Lapsed);
-            }
-            Err(error) => {
-                tracing::debug!(%error, "renewing again soon");
-                self.renew_at = Instant::now() + policy.renew_every() / 4;
-            }
+    fn shard(&self, held: &Held) -> &Mutex<Shard> {
+        &self.shards[usize::from(held.id.as_bytes()[0]) % SHARDS]
+    }
+
+    fn heed(self: &Arc<Self>, alarm: Alarm) {
+        if alarm == Alarm::Set {
+            self.wake();
         }
     }
 
-    /// Tries a settlement again and again, renewing the lease meanwhile.
-    async fn carry_through(&mut self, settlement: &Settlement) -> Settled {
-        let give_up = Instant::now() + self.held.engine.policy.settle_patience();
-        loop {
-            if Instant::now() >= self.renew_at && self.life.borrow().lost.is_none() {
-                self.renew().await;
-            }
-            match self.held.settle(settlement).await {
-                Ok(settled) => return settled,
-                Err(error) if Instant::now() >= give_up => {
-                    tracing::error!(%error, record = ?self.held.id, "left unknown: could not settle");
-                    return Settled::Pending;
-                }
-                Err(error) => tracing::debug!(%error, "settling again soon"),
-            }
-            self.backoff.pause(&*self.held.engine.shared.ambient).await;
+    /// Tells the watch of a new alarm, starting one if there is none.
+    fn wake(self: &Arc<Self>) {
+        let mut watch = self.watch.lock();
+        if is_over(watch.as_ref()) {
+            *watch = Some(self.runtime.spawn(keep_watch(Arc::clone(self))).abort_handle());
+        } else {
+            self.alarm_set.notify_one();
         }
     }
 
-    /// Says at once what would be the case anyway when the lease lapses. Where a lapse
-    /// means takeover, that is nothing: unknown would stop the next owner.
-    async fn mark_unknown(&mut self, give_up: Instant) {
-        if self.held.engine.policy.lapsed() == Lapsed::Takeover {
-            return;
+    /// All that is to be renewed now, and when to look again. `None` if there is nothing to
+    /// look for: from then on, the watch is over.
+    fn look(&self) -> (Vec<(Place, Arc<Held>)>, Option<Instant>) {
+        // Held while looking: whoever sets an alarm in a shard that was looked at already
+        // is waiting for it, and then finds whether there is a watch.
+        let mut watch = self.watch.lock();
+        let now = Instant::now();
+        let (mut due, mut next) = (Vec::new(), None);
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            shard.take_due(now, &mut due);
+            next = next.into_iter().chain(shard.alarm).min();
         }
-        loop {
-            match self.held.settle(&Settlement::Unknown).await {
-                Ok(_) => return,
-                Err(error) => tracing::debug!(%error, "marking unknown"),
-            }
-            if Instant::now() >= give_up {
-                return;
-            }
-            self.backoff.pause(&*self.held.engine.shared.ambient).await;
+        if next.is_none() {
+            *watch = None;
         }
+        (due, next)
     }
 
-    fn lose(&self, lost: Lost) {
-        self.life.send_modify(|life| life.lost = Some(lost));
+    fn is_idle(&self) -> bool {
+        let empty = || self.shards.iter().all(|shard| shard.lock().kept.is_empty());
+        is_over(self.watch.lock().as_ref()) && empty()
     }
 }
 
-/// Returns when the drain's limit is reached.
-async fn cut_off(cut: &mut watch::Receiver<bool>) {
-    if cut.wait_for(|cut| *cut).await.is_err() {
-        // The engine is gone, and nobody will cut anything off.
-        std::future::pending::<()>().await;
+/// A watch is also over when its runtime is.
+fn is_over(watch: Option<&AbortHandle>) -> bool {
+    watch.is_none_or(AbortHandle::is_finished)
+}
+
+async fn keep_watch(keeper: Arc<Keeper>) {
+    loop {
+        let (due, next) = keeper.look();
+        for (place, held) in due {
+            // Each by itself: one that hangs does not hold up the others.
+            tokio::spawn(renew(held, place));
+        }
+        let Some(alarm) = next else { return };
+        tokio::select! {
+            biased;
+            () = keeper.alarm_set.notified() => {}
+            () = sleep_until(alarm) => {}
+        }
+    }
+}
+
+async fn renew(held: Arc<Held>, place: Place) {
+    let renewed = held.renew().await;
+    held.keeper.renewed(&held, place, renewed);
+}
+
+/// Some of what a keeper keeps.
+#[derive(Debug, Default)]
+struct Shard {
+    kept: BTreeMap<Place, Kept>,
+    due: BTreeSet<(Instant, Place)>,
+    /// When the watch looks at this shard, at the latest. Stays when the permit that it was
+    /// set for is settled, so that many short permits one after another set one alarm.
+    alarm: Option<Instant>,
+    next_place: u64,
+}
+
+/// Whether the watch must hear of something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alarm {
+    /// It looks early enough anyway.
+    AsBefore,
+    /// There is a new alarm, which it does not know of.
+    Set,
+}
+
+impl Shard {
+    fn insert(&mut self, kept: Kept, renew_at: Instant) -> (Place, Alarm) {
+        let place = Place(self.next_place);
+        self.next_place += 1;
+        self.kept.insert(place, kept);
+        (place, self.schedule(place, renew_at))
+    }
+
+    /// Nothing to do if the claim was taken out of care while it was being renewed.
+    fn reschedule(&mut self, place: Place, renew_at: Instant) -> Alarm {
+        let Some(kept) = self.kept.get_mut(&place) else { return Alarm::AsBefore };
+        kept.renew_at = Some(renew_at);
+        self.schedule(place, renew_at)
+    }
+
+    fn schedule(&mut self, place: Place, renew_at: Instant) -> Alarm {
+        self.due.insert((renew_at, place));
+        if self.alarm.is_some_and(|alarm| alarm <= renew_at) {
+            return Alarm::AsBefore;
+        }
+        self.alarm = Some(renew_at);
+        Alarm::Set
+    }
+
+    fn take(&mut self, place: Place) -> Option<Kept> {
+        let kept = self.kept.remove(&place)?;
+        if let Some(renew_at) = kept.renew_at {
+            self.due.remove(&(renew_at, place));
+        }
+        Some(kept)
+    }
+
+    fn take_all(&mut self) -> impl Iterator<Item = Kept> + use<> {
+        self.due.clear();
+        std::mem::take(&mut self.kept).into_values()
+    }
+
+    /// Moves what is to be renewed now into `due`, if the alarm has gone off.
+    fn take_due(&mut self, now: Instant, due: &mut Vec<(Place, Arc<Held>)>) {
+        if self.alarm.is_none_or(|alarm| alarm > now) {
+            return;
+        }
+        while let Some(&(renew_at, place)) = self.due.first().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(renew_at, place));
+            if let Some(kept) = self.kept.get_mut(&place) {
+                kept.renew_at = None;
+                due.push((place, Arc::clone(&kept.held)));
+            }
+        }
+        self.alarm = self.due.first().map(|(renew_at, _)| *renew_at);
     }
 }

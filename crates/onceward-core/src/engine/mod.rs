@@ -3,7 +3,10 @@
 mod backoff;
 mod claiming;
 mod drain;
+mod held;
 mod keeper;
+mod leftover;
+mod life;
 mod permit;
 mod waiters;
 
@@ -26,6 +29,7 @@ pub use permit::{Grant, Lost, Permit, Settled};
 
 use claiming::PendingClaim;
 use drain::Drain;
+use keeper::Keepers;
 use waiters::Waiters;
 
 /// Decides for each intent: execute it, replay it, or reject it.
@@ -45,7 +49,8 @@ struct Shared {
     recovery: Option<Recovery>,
     rebuilder: Option<Arc<dyn Rebuilder>>,
     waiters: Waiters,
-    drain: Drain,
+    drain: Arc<Drain>,
+    keepers: Keepers,
 }
 
 /// What to do about an intent.
@@ -178,8 +183,8 @@ impl Engine {
                 return Err(BeginError::Draining);
             }
             let next_wake_up = waiter.as_ref().map(|waiter| (waiter, waiter.next()));
-            let (claim, pending) = PendingClaim::send(self, id, intent).await?;
-            let reject = match claim {
+            let mut pending = PendingClaim::new(self, id, intent);
+            let reject = match pending.send().await? {
                 Claim::Granted { lease, operation, attempt } => {
                     return pending.into_permit(lease, operation, attempt).map(Begin::Execute);
                 }
@@ -246,7 +251,8 @@ impl Engine {
     /// Stops taking new intents and waits for running ones; those still running after
     /// `limit` are marked unknown at once instead of when their leases lapse.
     pub async fn drain(&self, limit: Duration) -> Drained {
-        self.shared.drain.run(limit).await
+        let cut_off = || self.shared.keepers.take_all().into_iter().for_each(leftover::cut_off);
+        self.shared.drain.run(limit, cut_off).await
     }
 }
 
@@ -301,8 +307,16 @@ impl EngineBuilder {
     /// The engine.
     pub fn build(self) -> Engine {
         let Self { store, ambient, identity, recovery, rebuilder, policy } = self;
-        let (waiters, drain) = (Waiters::default(), Drain::default());
-        let shared = Shared { store, ambient, identity, recovery, rebuilder, waiters, drain };
+        let shared = Shared {
+            store,
+            ambient,
+            identity,
+            recovery,
+            rebuilder,
+            waiters: Waiters::default(),
+            drain: Arc::default(),
+            keepers: Keepers::default(),
+        };
         Engine { shared: Arc::new(shared), policy: Arc::new(policy) }
     }
 }

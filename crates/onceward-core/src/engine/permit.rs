@@ -3,16 +3,15 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
-use super::Engine;
-use super::claiming::timed;
-use super::keeper::{self, Handover};
-use crate::ids::{DownstreamKey, Fence, Holder, OperationId};
-use crate::intent::RecordId;
+use super::held::Held;
+use super::keeper::{Kept, Place};
+use super::leftover;
+use super::life::Life;
+use crate::ids::{DownstreamKey, Fence, OperationId};
 use crate::outcome::Outcome;
-use crate::store::{Fenced, SettleRequest, Settlement, StoreError};
+use crate::store::{SettleRequest, Settlement, StoreError};
 
 /// What a handler may know about the grant it runs under. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -20,14 +19,7 @@ pub struct Grant {
     operation: OperationId,
     fence: Fence,
     attempt: u32,
-    life: watch::Receiver<Life>,
-}
-
-/// How long the owner may count on its lease, by its own monotonic clock.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Life {
-    pub(super) deadline: Instant,
-    pub(super) lost: Option<Lost>,
+    life: Arc<Life>,
 }
 
 /// Why a grant no longer covers new effects.
@@ -71,63 +63,18 @@ impl Grant {
 
     /// Until when effects may be begun. Moves on as the lease is renewed.
     pub fn deadline(&self) -> Instant {
-        self.life.borrow().deadline
+        self.life.deadline()
     }
 
     /// Whether effects may still be begun. Ask before each one: a process that was stopped
     /// for a while does not notice by itself.
     pub fn check(&self) -> Result<(), Lost> {
-        let life = *self.life.borrow();
-        match life.lost {
-            Some(lost) => Err(lost),
-            None if Instant::now() >= life.deadline => Err(Lost::Lapsed),
-            None => Ok(()),
-        }
+        self.life.check()
     }
 
     /// Returns once effects may no longer be begun.
     pub async fn lost(&mut self) -> Lost {
-        loop {
-            if let Err(lost) = self.check() {
-                return lost;
-            }
-            let deadline = self.deadline();
-            tokio::select! {
-                biased;
-                changed = self.life.changed() => {
-                    if changed.is_err() {
-                        // Nobody renews any more: what is left is the deadline.
-                        sleep_until(deadline).await;
-                    }
-                }
-                () = sleep_until(deadline) => {}
-            }
-        }
-    }
-}
-
-/// A claim that was granted.
-pub(super) struct Held {
-    pub(super) engine: Engine,
-    pub(super) id: RecordId,
-    pub(super) holder: Holder,
-}
-
-impl Held {
-    pub(super) async fn settle(&self, settlement: &Settlement) -> Result<Settled, StoreError> {
-        let request = SettleRequest {
-            id: self.id,
-            holder: self.holder,
-            settlement: settlement.clone(),
-            retention: self.engine.policy.retention(),
-        };
-        let fenced = timed(&self.engine, self.engine.shared.store.settle(&request)).await?;
-        self.engine.shared.waiters.wake(&self.id);
-        Ok(match fenced {
-            Fenced::Applied(()) => Settled::Durable,
-            Fenced::Stale => Settled::Superseded,
-            Fenced::Missing => Settled::Missing,
-        })
+        self.life.lost().await
     }
 }
 
@@ -141,8 +88,7 @@ impl Held {
 #[derive(Debug)]
 pub struct Permit {
     grant: Grant,
-    held: Arc<Held>,
-    keeper: oneshot::Sender<Handover>,
+    unsettled: Unsettled,
 }
 
 /// Whether a settlement counts.
@@ -164,16 +110,18 @@ pub enum Settled {
 }
 
 impl Permit {
+    /// A permit for a claim whose lease is first to be renewed at `renew_at`.
     pub(super) fn issue(
         held: Arc<Held>,
         operation: OperationId,
         attempt: u32,
-        deadline: Instant,
+        renew_at: Instant,
     ) -> Self {
-        let (alive, life) = watch::channel(Life { deadline, lost: None });
-        let grant = Grant { operation, fence: held.holder.fence, attempt, life };
-        let keeper = keeper::spawn(Arc::clone(&held), alive);
-        Self { grant, held, keeper }
+        let (fence, life) = (held.holder.fence, Arc::clone(&held.life));
+        let place = held.keeper.keep(Arc::clone(&held), renew_at);
+        let unsettled = Unsettled { held, place, request: None };
+        unsettled.heed_drain();
+        Self { grant: Grant { operation, fence, attempt, life }, unsettled }
     }
 
     /// What a handler may know.
@@ -202,20 +150,19 @@ impl Permit {
     }
 
     async fn settle(self, settlement: Settlement) -> Settled {
-        let settle_wait = self.held.engine.policy.settle_wait();
-        let unsettled = Unsettled { keeper: Some(self.keeper), settlement: Some(settlement) };
+        let Self { grant, mut unsettled } = self;
         // Tried here first, which spares the common case a change of tasks.
-        match unsettled.attempt(&self.held).await {
+        match unsettled.attempt(settlement).await {
             Ok(settled) => {
                 unsettled.done();
                 settled
             }
             Err(error) => {
-                tracing::warn!(operation = %self.grant.operation, %error, "settling goes on");
-                let landed = unsettled.hand_over();
-                match timeout(settle_wait, landed).await {
-                    Ok(Ok(settled)) => settled,
-                    Ok(Err(_)) | Err(_) => Settled::Pending,
+                tracing::warn!(operation = %grant.operation, %error, "settling goes on");
+                let settle_wait = unsettled.held.engine.policy.settle_wait();
+                match timeout(settle_wait, unsettled.hand_over()).await {
+                    Ok(Some(settled)) => settled,
+                    Ok(None) | Err(_) => Settled::Pending,
                 }
             }
         }
@@ -230,49 +177,51 @@ impl Deref for Permit {
     }
 }
 
-/// A settlement that has not landed: dropped, it goes to the keeper, so that a caller that
-/// is cancelled while it settles does not lose what it knew.
+/// A claim that is not settled as far as its permit knows: dropped, it goes on in the
+/// background, so that a caller that is cancelled while it settles does not lose what it
+/// knew, and one that is cancelled before leaves word that nobody knows.
+#[derive(Debug)]
 struct Unsettled {
-    keeper: Option<oneshot::Sender<Handover>>,
-    settlement: Option<Settlement>,
+    held: Arc<Held>,
+    place: Place,
+    request: Option<SettleRequest>,
 }
 
 impl Unsettled {
-    async fn attempt(&self, held: &Held) -> Result<Settled, StoreError> {
-        match &self.settlement {
-            Some(settlement) => held.settle(settlement).await,
-            None => Ok(Settled::Durable),
+    async fn attempt(&mut self, settlement: Settlement) -> Result<Settled, StoreError> {
+        let request = self.request.insert(self.held.request(settlement));
+        self.held.settle(request).await
+    }
+
+    fn done(self) {
+        let _no_longer_kept = self.take();
+    }
+
+    /// Goes on in the background. `None` if a drain came first.
+    async fn hand_over(mut self) -> Option<Settled> {
+        let (kept, request) = (self.take()?, self.request.take()?);
+        leftover::settle(kept, request).await.ok()
+    }
+
+    /// A drain whose time was up before this was kept has not seen it.
+    fn heed_drain(&self) {
+        if self.held.engine.shared.drain.is_cut_off() {
+            self.take().into_iter().for_each(leftover::cut_off);
         }
     }
 
-    fn done(mut self) {
-        self.settlement = None;
-        if let Some(keeper) = self.keeper.take() {
-            let _gone = keeper.send(Handover::Done);
-        }
-    }
-
-    fn hand_over(mut self) -> oneshot::Receiver<Settled> {
-        self.send()
-    }
-
-    fn send(&mut self) -> oneshot::Receiver<Settled> {
-        let (landed, reply) = oneshot::channel();
-        if let (Some(keeper), Some(settlement)) = (self.keeper.take(), self.settlement.take()) {
-            let _gone = keeper.send(Handover::Settle(settlement, landed));
-        }
-        reply
+    /// Takes the claim out of its keeper's care. `None` if a drain did so before.
+    fn take(&self) -> Option<Kept> {
+        self.held.keeper.take(&self.held, self.place)
     }
 }
 
 impl Drop for Unsettled {
     fn drop(&mut self) {
-        let _nobody_waits = self.send();
-    }
-}
-
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held").field("id", &self.id).field("holder", &self.holder).finish()
+        let Some(kept) = self.take() else { return };
+        match self.request.take() {
+            Some(request) => drop(leftover::settle(kept, request)), // nobody waits
+            None => leftover::abandon(kept),
+        }
     }
 }

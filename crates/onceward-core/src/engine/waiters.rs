@@ -12,24 +12,31 @@ use tokio::time::{Instant, sleep_until};
 use crate::intent::RecordId;
 use crate::store::Store;
 
+/// Every settlement looks whether somebody waits, so few may meet at one lock.
+const SHARDS: usize = 16;
+
 /// Wakes whoever waits in this process for a record that is settled in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    waiting: Mutex<HashMap<RecordId, Arc<Notify>>>,
+    shards: [Mutex<HashMap<RecordId, Arc<Notify>>>; SHARDS],
 }
 
 impl Waiters {
     /// Watches a record from now on.
     pub(super) fn watch(&self, id: &RecordId) -> Waiter<'_> {
-        let settled = Arc::clone(self.waiting.lock().entry(*id).or_default());
+        let settled = Arc::clone(self.shard(id).lock().entry(*id).or_default());
         Waiter { waiters: self, id: *id, settled }
     }
 
     /// Wakes those who watch a record.
     pub(super) fn wake(&self, id: &RecordId) {
-        if let Some(settled) = self.waiting.lock().get(id) {
+        if let Some(settled) = self.shard(id).lock().get(id) {
             settled.notify_waiters();
         }
+    }
+
+    fn shard(&self, id: &RecordId) -> &Mutex<HashMap<RecordId, Arc<Notify>>> {
+        &self.shards[usize::from(id.as_bytes()[0]) % SHARDS]
     }
 }
 
@@ -60,7 +67,7 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(settled) = self.waiters.waiting.lock().entry(self.id)
+        if let Entry::Occupied(settled) = self.waiters.shard(&self.id).lock().entry(self.id)
             // The map's own and this one's.
             && Arc::strong_count(settled.get()) == 2
         {

@@ -63,6 +63,7 @@ pub(super) enum Step<'d> {
 }
 
 impl Document<'_> {
+    #[inline]
     pub(super) fn node(&self, id: NodeId) -> Node {
         self.nodes[id as usize]
     }
@@ -72,6 +73,7 @@ impl Document<'_> {
     }
 
     /// The text of a string.
+    #[inline]
     pub(super) fn string(&self, id: NodeId) -> &str {
         match self.node(id) {
             Node::Borrowed(span) => &self.text[span.range()],

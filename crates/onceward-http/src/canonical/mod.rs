@@ -36,6 +36,8 @@ mod number;
 mod parser;
 mod parts;
 mod selection;
+#[cfg(test)]
+mod tests;
 
 use onceward_core::Part;
 

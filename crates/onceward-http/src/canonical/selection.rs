@@ -106,6 +106,7 @@ impl<'s> Cut<'s> {
     }
 
     /// The cut for a child, or `None` if all of it is excluded.
+    #[inline]
     pub(super) fn step(self, step: Step<'_>) -> Option<Self> {
         match self.0.and_then(|branch| branch.follow(step)) {
             Some(branch) => Self::of(branch),

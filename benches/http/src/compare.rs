@@ -1,0 +1,153 @@
+//! Rounds of load, every subject between two runs of the bare handler.
+
+use std::time::Duration;
+
+use crate::Fallible;
+use crate::client::Client;
+use crate::server::Server;
+use crate::subject::Subject;
+use crate::wrk::{self, CONNECTIONS, Load, Measured};
+
+/// wrk's shortest run.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Plan {
+    /// How often each server is measured
+    #[arg(long, default_value_t = 5)]
+    rounds: u32,
+    /// How long each load lasts
+    #[arg(long, default_value_t = 2)]
+    seconds: u64,
+}
+
+/// One server under both loads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) first: Sample,
+    pub(crate) replay: Sample,
+    /// What the process grew by for each first request.
+    pub(crate) bytes_per_key: f64,
+}
+
+/// One server under one load.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sample {
+    pub(crate) per_second: f64,
+    pub(crate) p50_micros: f64,
+    pub(crate) p99_micros: f64,
+    /// Processor time of the server for one request, the kernel's part included.
+    pub(crate) cpu_micros: f64,
+}
+
+/// All subjects, one after another. The bare handler runs before and after each round, and
+/// the mean of both is what the round is compared with: this machine's speed drifts.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) bare: [Run; 2],
+    pub(crate) guarded: [Run; Subject::GUARDED.len()],
+}
+
+/// Measures all rounds.
+pub(crate) async fn rounds(plan: Plan) -> Fallible<Vec<Round>> {
+    let mut rounds = Vec::new();
+    let mut before = run(Subject::Bare, plan).await?;
+    for round in 1..=plan.rounds {
+        eprintln!("round {round} of {}", plan.rounds);
+        let mut guarded = Vec::new();
+        for subject in Subject::GUARDED {
+            guarded.push(run(subject, plan).await?);
+        }
+        let after = run(Subject::Bare, plan).await?;
+        let guarded = guarded.try_into().map_err(|_| "a round lacks a subject")?;
+        rounds.push(Round { bare: [before, after], guarded });
+        before = after;
+    }
+    Ok(rounds)
+}
+
+/// Numbers of loads against one server, of which keys are made.
+const WARM_UP_KEYS: u32 = 1;
+const FIRST_KEYS: u32 = 2;
+const REPLAY_KEYS: u32 = 3;
+
+/// A fresh server under both loads.
+async fn run(subject: Subject, plan: Plan) -> Fallible<Run> {
+    let server = Server::start(subject).await?;
+    let duration = Duration::from_secs(plan.seconds);
+    let in_context = |error| format!("{subject}: {error}");
+    probe(&server, subject).await.map_err(in_context)?;
+
+    wrk::send(Load::First, WARM_UP_KEYS, server.address, WARM_UP).await?;
+    let small = server.usage()?.resident_bytes;
+    let (first, keys) = loaded(&server, Load::First, FIRST_KEYS, duration, Expect::EachRuns)
+        .await
+        .map_err(in_context)?;
+    let grown = server.usage()?.resident_bytes.saturating_sub(small);
+
+    // Duplicates may come while the first of a key still runs, so this one is not checked.
+    wrk::send(Load::Replay, REPLAY_KEYS, server.address, WARM_UP).await?;
+    let expect = if subject == Subject::Bare { Expect::EachRuns } else { Expect::NoneRuns };
+    let (replay, _) =
+        loaded(&server, Load::Replay, REPLAY_KEYS, duration, expect).await.map_err(in_context)?;
+    server.stop().await?;
+    Ok(Run { first, replay, bytes_per_key: grown as f64 / keys as f64 })
+}
+
+/// How often a handler is to run under a load.
+#[derive(Debug, Clone, Copy)]
+enum Expect {
+    EachRuns,
+    NoneRuns,
+}
+
+/// One load, every answer of it checked: by its status, and by how often the handler ran.
+async fn loaded(
+    server: &Server,
+    load: Load,
+    keys: u32,
+    duration: Duration,
+    expect: Expect,
+) -> Fallible<(Sample, u64)> {
+    let mut client = Client::connect(server.address).await?;
+    let executed = client.number("/executions").await?;
+    let used = server.usage()?.cpu;
+    let measured = wrk::send(load, keys, server.address, duration).await?;
+    let cpu = server.usage()?.cpu - used;
+    let executed = client.number("/executions").await? - executed;
+    measured.check()?;
+    let right = match expect {
+        // wrk leaves without waiting for the last answers.
+        Expect::EachRuns => measured.requests..=measured.requests + CONNECTIONS,
+        Expect::NoneRuns => 0..=0,
+    };
+    if !right.contains(&executed) {
+        let Measured { requests, .. } = measured;
+        return Err(format!("{load:?}: {requests} requests, {executed} executions").into());
+    }
+    let sample = Sample {
+        per_second: measured.per_second(),
+        p50_micros: measured.p50_micros as f64,
+        p99_micros: measured.p99_micros as f64,
+        cpu_micros: cpu.as_secs_f64() * 1e6 / measured.requests as f64,
+    };
+    Ok((sample, measured.requests))
+}
+
+/// Whether a subject does what it is measured for: a first answer without a mark, and a
+/// replay of it with one.
+async fn probe(server: &Server, subject: Subject) -> Fallible<()> {
+    let mut client = Client::connect(server.address).await?;
+    let first = client.post("/orders", "probe", crate::orders::BODY).await?;
+    let second = client.post("/orders", "probe", crate::orders::BODY).await?;
+    let guarded = subject != Subject::Bare;
+    let same = second.body == first.body;
+    if (first.status, second.status) != (201, 201)
+        || first.replayed
+        || (second.replayed, same) != (guarded, guarded)
+    {
+        return Err(format!("answers {first:?}, then {second:?}").into());
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The HTTP layer beside the same handler bare, and beside what else there is.
+//!
+//! `cargo xtask bench http` runs it; `docs/benchmarks.md` says what came of it.
+
+mod client;
+mod compare;
+mod duplicates;
+mod layer;
+mod orders;
+mod report;
+mod server;
+mod subject;
+mod wrk;
+
+use std::time::Duration;
+
+use clap::Parser;
+
+use compare::Plan;
+use duplicates::Duplicates;
+use layer::Calls;
+use subject::Subject;
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Far longer than all duplicates take, shorter than a lease that nobody ends.
+const DUPLICATES_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Parser)]
+enum Bench {
+    /// Throughput by wrk, and duplicate executions, of all servers
+    Compare(Plan),
+    /// Only the duplicate executions
+    Duplicates,
+    /// Calls in the process, without sockets
+    Layer(Calls),
+    /// One of the servers; its address is the first line that it prints
+    Serve {
+        /// Which one
+        subject: Subject,
+    },
+}
+
+fn main() -> Fallible<()> {
+    let bench = Bench::parse();
+    let runtime = match bench {
+        // One thread, so that a call is timed and not a change of threads.
+        Bench::Layer(_) => tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+        _ => tokio::runtime::Runtime::new()?,
+    };
+    runtime.block_on(async {
+        match bench {
+            Bench::Compare(plan) => {
+                report::print_rounds(&compare::rounds(plan).await?);
+                duplicates().await
+            }
+            Bench::Duplicates => duplicates().await,
+            Bench::Layer(calls) => layer::measure(calls).await,
+            Bench::Serve { subject } => server::serve(subject).await,
+        }
+    })
+}
+
+/// Counts duplicate executions, and fails if Onceward made one.
+async fn duplicates() -> Fallible<()> {
+    let mut counted = Vec::new();
+    for subject in Subject::ALL {
+        eprintln!("duplicates: {subject}");
+        let duplicates = tokio::time::timeout(DUPLICATES_MAX, duplicates::count(subject)).await??;
+        counted.push((subject, duplicates));
+    }
+    report::print_duplicates(&counted);
+    let made = |(subject, Duplicates { racing, hung_up, .. }): &(Subject, Duplicates)| {
+        *subject == Subject::Onceward && racing + hung_up > 0
+    };
+    if counted.iter().any(made) {
+        return Err("onceward executed a duplicate".into());
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! The handler that every server runs, and how often it ran.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::header::{HeaderMap, LOCATION};
+use axum::http::{HeaderName, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+
+/// What a client asks for, about 200 bytes.
+pub(crate) const BODY: &str = concat!(
+    r#"{"customer":"cus_8Zk2Qm41","currency":"EUR","lines":["#,
+    r#"{"sku":"TEA-GREEN-250","quantity":2,"price_cents":1295},"#,
+    r#"{"sku":"CUP-BLUE-03","quantity":1,"price_cents":890}],"#,
+    r#""note":"Leave it with the neighbours."}"#,
+);
+
+/// The same with another quantity.
+pub(crate) const CHANGED: &str = concat!(
+    r#"{"customer":"cus_8Zk2Qm41","currency":"EUR","lines":["#,
+    r#"{"sku":"TEA-GREEN-250","quantity":9,"price_cents":1295},"#,
+    r#"{"sku":"CUP-BLUE-03","quantity":1,"price_cents":890}],"#,
+    r#""note":"Leave it with the neighbours."}"#,
+);
+
+/// How long `/slow` takes after its effect: long enough for duplicates to come meanwhile.
+pub(crate) const SLOW: Duration = Duration::from_millis(5);
+
+pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const TENANT: HeaderName = HeaderName::from_static("x-tenant");
+
+/// How often handlers ran.
+#[derive(Debug, Default)]
+pub(crate) struct Executions {
+    total: AtomicU64,
+    /// Only of `/slow` and `/failing`: at full load a shared map would slow down what all
+    /// others are compared with.
+    by_key: Mutex<HashMap<String, u64>>,
+}
+
+/// The routes, the counters outside of whatever guards the others.
+pub(crate) fn routes(guard: impl FnOnce(Router) -> Router) -> Router {
+    let executions = Arc::<Executions>::default();
+    let orders = Router::new()
+        .route("/orders", post(create))
+        .route("/slow", post(slow))
+        .route("/failing", post(failing))
+        .with_state(Arc::clone(&executions));
+    let counters = Router::new()
+        .route("/executions", get(total))
+        .route("/executions/{key}", get(of_key))
+        .with_state(executions);
+    guard(orders).merge(counters)
+}
+
+impl Executions {
+    fn count(&self) -> u64 {
+        self.total.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts one of a key; returns how many it were before.
+    fn count_of(&self, headers: &HeaderMap) -> u64 {
+        let key = headers.get(KEY).and_then(|key| key.to_str().ok()).unwrap_or_default();
+        let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_key.entry(key.to_owned()).or_default();
+        *count += 1;
+        *count - 1
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    customer: String,
+    currency: String,
+    lines: Vec<Line>,
+    note: String,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Line {
+    sku: String,
+    quantity: u64,
+    price_cents: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Order {
+    id: String,
+    status: &'static str,
+    customer: String,
+    currency: String,
+    total_cents: u64,
+    lines: Vec<Line>,
+    note: String,
+}
+
+async fn create(
+    State(executions): State<Arc<Executions>>,
+    Json(wanted): Json<Wanted>,
+) -> impl IntoResponse {
+    ordered(wanted, executions.count())
+}
+
+fn ordered(wanted: Wanted, number: u64) -> impl IntoResponse {
+    let Wanted { customer, currency, lines, note } = wanted;
+    let id = format!("ord_{number:016x}");
+    let total_cents = lines.iter().map(|line| line.quantity * line.price_cents).sum();
+    let location = [(LOCATION, format!("/orders/{id}"))];
+    let order = Order { id, status: "accepted", customer, currency, total_cents, lines, note };
+    (StatusCode::CREATED, location, Json(order))
+}
+
+/// The effect first, and then something that takes its time.
+async fn slow(
+    State(executions): State<Arc<Executions>>,
+    headers: HeaderMap,
+    Json(wanted): Json<Wanted>,
+) -> impl IntoResponse {
+    executions.count_of(&headers);
+    tokio::time::sleep(SLOW).await;
+    ordered(wanted, executions.count())
+}
+
+/// Has its effect and answers 500 the first time.
+async fn failing(
+    State(executions): State<Arc<Executions>>,
+    headers: HeaderMap,
+    Json(wanted): Json<Wanted>,
+) -> axum::response::Response {
+    if executions.count_of(&headers) == 0 {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    ordered(wanted, executions.count()).into_response()
+}
+
+async fn total(State(executions): State<Arc<Executions>>) -> String {
+    executions.total.load(Ordering::Relaxed).to_string()
+}
+
+async fn of_key(State(executions): State<Arc<Executions>>, Path(key): Path<String>) -> String {
+    let by_key = executions.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+    by_key.get(&key).copied().unwrap_or_default().to_string()
+}

@@ -1,0 +1,80 @@
+//! One server in a process of its own, and what it takes of the machine.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::{Child, Command};
+
+use crate::Fallible;
+use crate::subject::Subject;
+
+/// Serves until the process is ended; the address is the first line on standard output.
+pub(crate) async fn serve(subject: Subject) -> Fallible<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", listener.local_addr()?)?;
+    out.flush()?;
+    Ok(axum::serve(listener, subject.router()?).await?)
+}
+
+/// A running server; dropped, it is gone.
+pub(crate) struct Server {
+    process: Child,
+    pub(crate) address: SocketAddr,
+}
+
+/// What a process has used so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) cpu: Duration,
+    pub(crate) resident_bytes: u64,
+}
+
+impl Server {
+    pub(crate) async fn start(subject: Subject) -> Fallible<Self> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["serve", subject.name()])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let out = process.stdout.take().ok_or("the server has no standard output")?;
+        let mut line = String::new();
+        BufReader::new(out).read_line(&mut line).await?;
+        Ok(Self { process, address: line.trim().parse()? })
+    }
+
+    pub(crate) async fn stop(mut self) -> Fallible<()> {
+        Ok(self.process.kill().await?)
+    }
+
+    pub(crate) fn usage(&self) -> Fallible<Usage> {
+        let pid = self.process.id().ok_or("the server has ended by itself")?;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let unread = || format!("cannot read the usage of process {pid}");
+        Ok(Usage {
+            cpu: cpu(&stat).ok_or_else(unread)?,
+            resident_bytes: resident_bytes(&status).ok_or_else(unread)?,
+        })
+    }
+}
+
+/// Linux counts processor time in hundredths of a second here, whatever its own tick is.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The sum of user and system time, fields 14 and 15 of `stat`.
+fn cpu(stat: &str) -> Option<Duration> {
+    let (_pid_and_name, rest) = stat.rsplit_once(')')?;
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u32>);
+    Some(TICK * ticks.sum::<Result<u32, _>>().ok()?)
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kilobytes * 1024)
+}

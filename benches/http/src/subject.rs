@@ -1,0 +1,102 @@
+//! What is compared: the same routes, guarded in different ways.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Router;
+use axum_idempotent::{IdempotentLayer, IdempotentOptions};
+use idempotent::middleware::IdempotencyLayer;
+use onceward_core::{Engine, MemoryLimits, MemoryStore, SystemAmbient};
+use onceward_http::{Onceward, Operation, Source};
+use ruts::store::moka::MokaStore;
+use ruts::{CookieOptions, SessionLayer};
+use tower_cookies::CookieManagerLayer;
+
+use crate::Fallible;
+use crate::orders::{self, KEY, TENANT};
+
+/// Far more than a run can fill: what is measured is not what a full store does.
+const LIMITS: MemoryLimits = MemoryLimits { records_max: 50_000_000, bytes_max: 16 << 30 };
+
+/// A way to guard the routes. Each keeps its replies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Subject {
+    /// Nothing around the handler
+    Bare,
+    /// onceward-http on onceward-core's memory store
+    Onceward,
+    /// axum-idempotent on ruts sessions in moka
+    AxumIdempotent,
+    /// idempotent's tower layer on its memory store
+    Idempotent,
+}
+
+impl Subject {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Bare, Self::Onceward, Self::AxumIdempotent, Self::Idempotent];
+
+    /// Those that guard.
+    pub(crate) const GUARDED: [Self; 3] = [Self::Onceward, Self::AxumIdempotent, Self::Idempotent];
+
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Onceward => "onceward",
+            Self::AxumIdempotent => "axum-idempotent",
+            Self::Idempotent => "idempotent",
+        }
+    }
+
+    /// The routes as this subject guards them. Needs a tokio runtime.
+    pub(crate) fn router(self) -> Fallible<Router> {
+        Ok(match self {
+            Self::Bare => orders::routes(|routes| routes),
+            Self::Onceward => {
+                let layer = onceward()?;
+                orders::routes(|routes| routes.layer(layer))
+            }
+            Self::AxumIdempotent => orders::routes(axum_idempotent),
+            Self::Idempotent => {
+                let layer = idempotent()?;
+                orders::routes(|routes| routes.layer(layer))
+            }
+        })
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// By the defaults, with a key required and keys scoped by tenant.
+fn onceward() -> Fallible<onceward_http::OncewardLayer> {
+    let store = MemoryStore::with(LIMITS, Arc::new(SystemAmbient::new()));
+    let layer = Onceward::layer(Engine::new(Arc::new(store)))
+        .tenant(Source::header(TENANT))
+        .operation(Operation::post("/orders").named("orders.create"));
+    Ok(layer.build()?)
+}
+
+/// As its documentation says, the key from the header: by its default, a hash of the whole
+/// request, a key changes nothing.
+fn axum_idempotent(routes: Router) -> Router {
+    let options = IdempotentOptions::default().use_idempotency_key_header(Some(KEY.as_str()), true);
+    let sessions = SessionLayer::new(Arc::new(MokaStore::builder().build()))
+        .with_cookie_options(CookieOptions::build().name("session"));
+    routes
+        .layer(IdempotentLayer::<MokaStore>::new(options))
+        .layer(sessions)
+        .layer(CookieManagerLayer::new())
+}
+
+/// As its documentation says, with keys scoped by tenant.
+fn idempotent() -> Fallible<IdempotencyLayer<idempotent::memory::MemoryStore>> {
+    let store = idempotent::memory::MemoryStore::builder().try_build()?;
+    let tenant = |parts: &axum::http::request::Parts| {
+        parts.headers.get(TENANT).and_then(|tenant| tenant.to_str().ok()).map(String::from)
+    };
+    Ok(IdempotencyLayer::new(store).require_key(true).scope(tenant))
+}

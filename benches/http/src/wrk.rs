@@ -1,0 +1,80 @@
+//! The load: wrk with `load.lua`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::process::Command;
+
+use crate::Fallible;
+use crate::orders::BODY;
+
+/// Connections, each with one request at a time.
+pub(crate) const CONNECTIONS: u64 = 64;
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/load.lua");
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// A new key each time.
+    First,
+    /// A few keys again and again.
+    Replay,
+}
+
+/// What wrk has measured.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) requests: u64,
+    micros: u64,
+    /// Answers with a status of 400 or more.
+    refused: u64,
+    /// Connections that failed, and answers that did not come.
+    broken: u64,
+    pub(crate) p50_micros: u64,
+    pub(crate) p99_micros: u64,
+}
+
+impl Measured {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.requests as f64 / (self.micros as f64 / 1e6)
+    }
+
+    /// Whether every answer was a success.
+    pub(crate) fn check(&self) -> Fallible<()> {
+        match (self.refused, self.broken) {
+            (0, 0) => Ok(()),
+            (refused, broken) => {
+                Err(format!("of {}, {refused} were refused, {broken} broke", self.requests).into())
+            }
+        }
+    }
+}
+
+/// Sends load for a while. `run` is a number that no other run against the server has: keys
+/// are made of it.
+pub(crate) async fn send(
+    load: Load,
+    run: u32,
+    to: SocketAddr,
+    duration: Duration,
+) -> Fallible<Measured> {
+    let load = match load {
+        Load::First => "first",
+        Load::Replay => "replay",
+    };
+    let output = Command::new("wrk")
+        .args(["--threads=1", &format!("--connections={CONNECTIONS}")])
+        .arg(format!("--duration={}s", duration.as_secs()))
+        .args(["--script", SCRIPT, &format!("http://{to}"), "--", load, &run.to_string(), BODY])
+        .output()
+        .await
+        .map_err(|error| format!("wrk cannot be started (is it installed?): {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told = text.lines().find(|line| line.starts_with('{'));
+    let told = told.ok_or_else(|| {
+        format!("wrk says nothing: {text}{}", String::from_utf8_lossy(&output.stderr))
+    })?;
+    Ok(serde_json::from_str(told)?)
+}

@@ -1,0 +1,190 @@
+//! Begin and complete through the engine, beside claim and settle on the bare store: what
+//! the engine adds to a request whose handler is quick.
+//!
+//! Only ratios and differences within one run count; `docs/benchmarks.md` has one with its
+//! reading.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use onceward_core::{
+    Begin, Claim, ClaimRequest, Drained, Engine, Fenced, Fingerprint, Holder, Identity, Intent,
+    Key, Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, RecordId, Retention,
+    Scope, SettleRequest, Settled, Settlement, Sketch, Store, SystemAmbient, Tag,
+};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// Pairs a sample: enough that waking two threads and starting 64 tasks does not show.
+const PAIRS: u64 = 100_000;
+
+const LEASE: Duration = Duration::from_secs(30);
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+
+static INTENTS: LazyLock<Arc<[Intent]>> = LazyLock::new(|| (0..PAIRS).map(intent).collect());
+static IDS: LazyLock<Vec<RecordId>> = LazyLock::new(|| {
+    let identity = Identity::unkeyed();
+    INTENTS.iter().map(|intent| identity.record_id(&intent.scope, &intent.key)).collect()
+});
+
+static ONE_THREAD: LazyLock<Runtime> =
+    LazyLock::new(|| Builder::new_current_thread().enable_all().build().unwrap());
+static TWO_THREADS: LazyLock<Runtime> =
+    LazyLock::new(|| Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+
+fn main() {
+    LazyLock::force(&IDS);
+    divan::main();
+}
+
+#[divan::bench(
+    types = [BareStore, ThroughEngine],
+    args = [Setting::ONE_THREAD, Setting::two_threads(1), Setting::two_threads(64)],
+    sample_count = 50,
+    sample_size = 1,
+)]
+fn pair<T: Subject>(bencher: Bencher, setting: Setting) {
+    bencher
+        .counter(ItemsCount::new(PAIRS))
+        .with_inputs(|| Arc::new(T::empty()))
+        .bench_local_refs(|subject| setting.runtime.block_on(share_out(subject, setting.tasks)));
+}
+
+/// Which runtime, and by how many tasks on it.
+#[derive(Clone, Copy)]
+struct Setting {
+    name: &'static str,
+    runtime: &'static LazyLock<Runtime>,
+    tasks: u64,
+}
+
+impl Setting {
+    const ONE_THREAD: Self = Self { name: "current thread", runtime: &ONE_THREAD, tasks: 1 };
+
+    const fn two_threads(tasks: u64) -> Self {
+        Self { name: "two threads", runtime: &TWO_THREADS, tasks }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} tasks", self.name, self.tasks)
+    }
+}
+
+async fn share_out<T: Subject>(subject: &Arc<T>, tasks: u64) {
+    let mut running = JoinSet::new();
+    for task in 0..tasks {
+        let subject = Arc::clone(subject);
+        running.spawn(async move {
+            for n in share(task, tasks) {
+                subject.pair(n).await;
+            }
+        });
+    }
+    running.join_all().await;
+    subject.finish().await;
+}
+
+/// The keys of one task of several.
+fn share(task: u64, tasks: u64) -> Range<usize> {
+    let edge = |task: u64| usize::try_from(task * PAIRS / tasks).unwrap();
+    edge(task)..edge(task + 1)
+}
+
+// The subjects.
+
+trait Subject: Send + Sync + 'static {
+    fn empty() -> Self;
+
+    /// Claims the `n`-th key, which is fresh, and completes it.
+    fn pair(&self, n: usize) -> impl Future<Output = ()> + Send;
+
+    /// Whatever is left to do in the background is part of the price.
+    fn finish(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// As little as a store must be told: nothing is hashed, nothing is drawn.
+struct BareStore(Arc<dyn Store>);
+
+impl Subject for BareStore {
+    fn empty() -> Self {
+        Self(store())
+    }
+
+    async fn pair(&self, n: usize) {
+        let request = claim_request(n);
+        let Ok(Claim::Granted { lease, .. }) = self.0.claim(&request).await else {
+            panic!("a fresh key")
+        };
+        let holder = Holder { owner: request.owner, fence: lease.fence };
+        let settled = self.0.settle(&settle_request(request.id, holder)).await;
+        assert_eq!(settled.unwrap(), Fenced::Applied(()));
+    }
+
+    async fn finish(&self) {}
+}
+
+/// Identity, claim, permit, lease keeper and all.
+struct ThroughEngine(Engine);
+
+impl Subject for ThroughEngine {
+    fn empty() -> Self {
+        Self(Engine::new(store()))
+    }
+
+    async fn pair(&self, n: usize) {
+        let Ok(Begin::Execute(permit)) = self.0.begin(&INTENTS[n]).await else {
+            panic!("a fresh key")
+        };
+        assert_eq!(permit.complete(outcome()).await, Settled::Durable);
+    }
+
+    async fn finish(&self) {
+        assert_eq!(self.0.drain(KEEP).await, Drained::Finished);
+    }
+}
+
+// What is asked.
+
+fn store() -> Arc<dyn Store> {
+    let limits = MemoryLimits { records_max: u64::MAX, bytes_max: u64::MAX };
+    Arc::new(MemoryStore::with(limits, Arc::new(SystemAmbient::new())))
+}
+
+fn intent(n: u64) -> Intent {
+    let scope = Scope::new("acme", "checkout", "payments.create").unwrap();
+    let key = Key::new(Uuid::from_u128(u128::from(n)).to_string()).unwrap();
+    Intent::new(scope, key, Fingerprint::from_digest(16, [7; 32]))
+}
+
+fn claim_request(n: usize) -> ClaimRequest {
+    let name = Uuid::from_u128(n as u128);
+    ClaimRequest {
+        id: IDS[n],
+        owner: OwnerToken::from_bytes(*name.as_bytes()),
+        operation: OperationId::from(name),
+        scope: INTENTS[n].scope.clone(),
+        key: None,
+        fingerprint: INTENTS[n].fingerprint,
+        sketch: Sketch::default(),
+        lease: LEASE,
+        lapsed: Lapsed::Unknown,
+    }
+}
+
+fn settle_request(id: RecordId, holder: Holder) -> SettleRequest {
+    let retention = Retention { keep: KEEP, tombstone: Duration::ZERO };
+    SettleRequest { id, holder, settlement: Settlement::Complete(outcome()), retention }
+}
+
+/// A small JSON reply, which is what most commands come to.
+fn outcome() -> Outcome {
+    Outcome::whole(Tag::from_static("bench/v1"), Bytes::copy_from_slice(&[b'x'; 200]))
+}

@@ -1,0 +1,21 @@
+use onceward::{Engine, Refused, idempotent};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Failed;
+
+impl From<Refused> for Failed {
+    fn from(_: Refused) -> Self {
+        Self
+    }
+}
+
+#[idempotent(operation = "charge", key = key, single_tenant)]
+struct Charge;
+
+trait Cashier {
+    #[idempotent(operation = "charge", key = key, single_tenant)]
+    async fn charge(&self, key: &str) -> Result<u32, Failed>;
+}
+
+fn main() {}

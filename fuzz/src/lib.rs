@@ -1,0 +1,38 @@
+//! Everything that reads what a stranger sends, under inputs that nobody would write.
+//!
+//! A target is a plain function that panics if a promise is broken. The runner of this crate
+//! mutates the target's seeds on the stable toolchain, each execution from a number of its
+//! own, so a failure is repeated by its number. `libfuzzer/` wraps the same functions for
+//! cargo-fuzz, which is guided by coverage and needs a nightly toolchain.
+
+mod canonical;
+mod multipart;
+pub mod mutation;
+pub mod run;
+
+pub use canonical::canonical_json;
+pub use multipart::multipart;
+
+/// Something to fuzz.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Panics if a promise is broken.
+    pub run: fn(&[u8]),
+    /// Where mutations begin.
+    pub seeds: &'static [&'static [u8]],
+    /// What mutations put in.
+    pub words: &'static [&'static [u8]],
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "canonical_json",
+        run: canonical_json,
+        seeds: canonical::SEEDS,
+        words: canonical::WORDS,
+    },
+    Target { name: "multipart", run: multipart, seeds: multipart::SEEDS, words: multipart::WORDS },
+];

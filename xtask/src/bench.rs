@@ -1,0 +1,65 @@
+//! The benchmarks of `cargo xtask bench`. None of them is a test: they fail only if what
+//! they measure is wrong, never because it is slow.
+
+use std::process::{Command, ExitCode};
+
+use crate::tools;
+
+/// One benchmark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Benchmark {
+    /// The memory store beside a bare map and dashmap
+    Memory,
+    /// Calls of the HTTP layer in the process, without sockets
+    Layer,
+    /// The HTTP layer beside the bare handler and others' layers, under wrk
+    Http,
+}
+
+/// In this order, quick ones first.
+const ALL: [Benchmark; 3] = [Benchmark::Layer, Benchmark::Http, Benchmark::Memory];
+
+/// Runs all benchmarks, or one.
+pub(crate) fn run(only: Option<Benchmark>) -> ExitCode {
+    for benchmark in ALL.into_iter().filter(|it| only.is_none_or(|only| only == *it)) {
+        let ended = match benchmark {
+            Benchmark::Memory => {
+                crate::status(&mut crate::cargo("bench -p onceward-core --bench memory"))
+            }
+            Benchmark::Layer => crate::status(&mut http("layer")),
+            Benchmark::Http if wrk_is_there() => crate::status(&mut http("compare")),
+            Benchmark::Http => {
+                println!("http needs wrk: install your system's package `wrk`, then repeat it");
+                ExitCode::FAILURE
+            }
+        };
+        if ended != ExitCode::SUCCESS {
+            return ended;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A command of the package in `benches/http`, which is a workspace of its own. One of the
+/// layers that it measures declares a newer compiler than it needs.
+fn http(words: &str) -> Command {
+    let mut cargo = crate::cargo("run --release --quiet --locked --ignore-rust-version");
+    cargo.args([
+        "--manifest-path",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/http/Cargo.toml"),
+    ]);
+    cargo.arg("--target-dir").arg(tools::target_directory());
+    cargo.arg("--").args(words.split_whitespace());
+    cargo
+}
+
+/// Looks for wrk, and installs it where that needs no questions: as root on Debian.
+fn wrk_is_there() -> bool {
+    let there = || Command::new("wrk").arg("-v").output().is_ok();
+    if !there() {
+        println!("wrk is missing; trying to install it");
+        let mut install = Command::new("apt-get");
+        let _looked_for_again_below = install.args(["install", "--yes", "wrk"]).output();
+    }
+    there()
+}
