@@ -3,4 +3,11 @@
 mod embedded {
     pub(crate) mod common;
     mod conformance;
+    mod damage;
+    mod faults;
+    mod golden;
+    mod kill;
+    mod power;
+    mod refusal;
+    mod reopen;
 }

@@ -86,7 +86,9 @@ impl Directory {
         let directory = Self { path: path.into(), state, _lock: lock };
         match (state, missing) {
             (Found::Store, Missing::IsAnError) => {}
-            (Found::Nothing, Missing::IsAnError) => return foreign("a store that was never finished"),
+            (Found::Nothing, Missing::IsAnError) => {
+                return foreign("a store that was never finished");
+            }
             (Found::Store, Missing::MayBeMade) => directory.remove_creating()?,
             (Found::Nothing, Missing::MayBeMade) => directory.begin_creating()?,
         }

@@ -134,7 +134,7 @@ impl EmbeddedStore {
         let directory = Directory::take(directory.as_ref())?;
         if directory.state() == Found::Nothing {
             Tree::create(&directory.tree(), &settings)?;
-            Log::create(&directory.log(), Arc::clone(&disk), settings.segment_bytes)?;
+            Log::create(&directory.log(), &*disk, settings.segment_bytes)?;
             directory.created()?;
         }
         let Contents { tree, recovered, tally } = Contents::read(&directory, &settings, &disk)?;
@@ -154,8 +154,7 @@ impl EmbeddedStore {
         let shared = Arc::new(shared);
         let (jobs, queue) = mpsc::channel(QUEUE);
         let writer = writer::start(Arc::clone(&shared), log, tally, sealed, queue)?;
-        let mut store =
-            Self { shared, jobs: Some(jobs), writer: Some(writer), upkeep: Vec::new() };
+        let mut store = Self { shared, jobs: Some(jobs), writer: Some(writer), upkeep: Vec::new() };
         store.upkeep.extend(upkeep::start(&store.shared)?);
         Ok(store)
     }
@@ -170,7 +169,9 @@ impl EmbeddedStore {
         let shared = Arc::clone(&self.shared);
         let mut work = tokio::task::spawn_blocking(move || {
             shared.tree.flush()?;
-            shared.tree.compact_all()
+            shared.tree.compact_all()?;
+            // Which values are dead is known when the first pass is over.
+            if shared.tree.dead_bytes() > 0 { shared.tree.compact_all() } else { Ok(()) }
         });
         loop {
             tokio::select! {
@@ -232,9 +233,8 @@ impl Contents {
         disk: &Arc<dyn Disk>,
     ) -> Result<Self, OpenError> {
         let tree = Tree::open(&directory.tree(), settings)?;
-        let damaged = |error: tree::TreeError| {
-            OpenError::corrupt(&directory.tree(), error.to_string())
-        };
+        let damaged =
+            |error: tree::TreeError| OpenError::corrupt(&directory.tree(), error.to_string());
         let persisted = tree.persisted();
         let stored = tree.tally().map_err(damaged)?;
         if stored.is_none() && persisted > 0 {

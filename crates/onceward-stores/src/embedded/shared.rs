@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use onceward_core::{
-    Effect, Record, RecordId, Stats, StoreError, StoreErrorKind,
-};
+use onceward_core::{Effect, Record, RecordId, Stats, StoreError, StoreErrorKind};
 use parking_lot::{Condvar, Mutex};
 
 use super::codec::{self, Boot};

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use lsm_tree::compaction::Leveled;
 use lsm_tree::{
-    AbstractTree as _, AnyTree, Cache, Config, KvSeparationOptions, SeqNo,
-    SequenceNumberCounter,
+    AbstractTree as _, AnyTree, Cache, Config, KvSeparationOptions, SeqNo, SequenceNumberCounter,
 };
 use onceward_core::{RecordId, Timestamp};
 use xxhash_rust::xxh3::xxh3_128;
@@ -27,6 +26,9 @@ use super::tally::Tally;
 const APART_FROM_BYTES: u32 = 512;
 /// A value file is rewritten by [`Tree::compact_all`] when so much of it is dead.
 const DEAD_SHARE: f32 = 0.5;
+
+/// Size of the tables that a rewriting of everything makes.
+const TABLE_BYTES: u64 = 64 << 20;
 
 /// Reads are always of the newest version, so older ones may go at once.
 const NEWEST: SeqNo = SeqNo::MAX;
@@ -84,11 +86,16 @@ pub(super) enum TreeError {
 
 impl From<lsm_tree::Error> for TreeError {
     fn from(error: lsm_tree::Error) -> Self {
-        use std::io::ErrorKind::{QuotaExceeded, StorageFull, UnexpectedEof};
+        use std::io::ErrorKind::{
+            InvalidData, InvalidInput, NotFound, QuotaExceeded, StorageFull, UnexpectedEof,
+        };
         match error {
             lsm_tree::Error::Io(error) => match error.kind() {
                 StorageFull | QuotaExceeded => Self::NoRoom(error),
-                UnexpectedEof => Self::Damaged(error.to_string()),
+                // A file that ends too early, or is not there, or points before its beginning.
+                UnexpectedEof | NotFound | InvalidData | InvalidInput => {
+                    Self::Damaged(error.to_string())
+                }
                 _ => Self::Io(error),
             },
             other => Self::Damaged(other.to_string()),
@@ -232,9 +239,9 @@ impl Tree {
         Ok(self.tree.current_version().id() != before)
     }
 
-    /// Rewrites all keys, and the values in files that are mostly dead.
+    /// Rewrites all keys, and the values in files that were known to be mostly dead.
     pub(super) fn compact_all(&self) -> Result<(), TreeError> {
-        guarded(|| self.tree.major_compact(64 << 20, KEEP_NO_OLD_VERSIONS))
+        guarded(|| self.tree.major_compact(TABLE_BYTES, KEEP_NO_OLD_VERSIONS))
     }
 
     /// Bytes of values that are dead and still on the disk.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use onceward_core::{RecordId, Timestamp};
 
+use super::Contents;
 use super::codec;
 use super::directory::Directory;
 use super::disk::{Disk, MachineDisk};
@@ -13,7 +14,6 @@ use super::settings::Settings;
 use super::tally::{Counted, Tally};
 use super::tree::{Due, Tree, TreeError, due_key};
 use super::writer::due_of;
-use super::Contents;
 
 /// Records between two calls of `progress`.
 const TELL_EVERY: u64 = 10_000;

@@ -249,8 +249,9 @@ impl Writer {
             return Ok(*place);
         }
         let found = self.shared.read(id)?;
-        let stored =
-            found.as_ref().map(|(record, bytes)| Counted { state: record.state.name(), bytes: *bytes });
+        let stored = found
+            .as_ref()
+            .map(|(record, bytes)| Counted { state: record.state.name(), bytes: *bytes });
         let record = found.map(|(record, _)| Box::new(record));
         let place = self.slots.len();
         self.slots.push(Slot { id: *id, stored, record, changed: false });
@@ -352,7 +353,8 @@ impl Writer {
                 written.push(Written::remove(payload, &key));
                 continue;
             };
-            let put = Written::put(payload, &key, |out| codec::encode(record, self.tally.boot, out));
+            let put =
+                Written::put(payload, &key, |out| codec::encode(record, self.tally.boot, out));
             self.tally.add(Counted { state: record.state.name(), bytes: put.value.len() });
             written.push(put);
             if let Some(at) = due_of(Some(record)) {
@@ -364,7 +366,8 @@ impl Writer {
         self.dues_done.dedup();
         for due in &self.dues_done {
             let slot = self.places.get(&due.id).map(|place| &self.slots[*place]);
-            let again = slot.is_some_and(|it| it.changed && due_of(it.record.as_deref()) == Some(due.at));
+            let again =
+                slot.is_some_and(|it| it.changed && due_of(it.record.as_deref()) == Some(due.at));
             if !again {
                 written.push(Written::remove(payload, &tree::due_key(*due)));
             }
@@ -410,7 +413,9 @@ impl Writer {
         for part in written {
             let key = self.frame.slice(part.key.clone());
             match part.kind {
-                OpKind::Put => self.shared.tree.put(key, self.frame.slice(part.value.clone()), number),
+                OpKind::Put => {
+                    self.shared.tree.put(key, self.frame.slice(part.value.clone()), number);
+                }
                 OpKind::Remove => self.shared.tree.remove(key, number),
             }
         }
@@ -444,8 +449,7 @@ impl Writer {
         let mut upkeep = shared.upkeep.lock();
         while !shared.is_poisoned() && upkeep.no_room.is_none() {
             let flushing = large && shared.tree.waiting() >= WAITING_MAX;
-            let cleaning =
-                !upkeep.compaction_halted && shared.tree.young_runs() >= YOUNG_RUNS_MAX;
+            let cleaning = !upkeep.compaction_halted && shared.tree.young_runs() >= YOUNG_RUNS_MAX;
             if !flushing && !cleaning {
                 break;
             }

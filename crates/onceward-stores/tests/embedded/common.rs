@@ -1,6 +1,7 @@
 //! Stores in temporary directories, and short words for what tests do to them.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +11,19 @@ use onceward_core::{
     StoreError, SystemAmbient, Tag,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
+use tempfile::TempDir;
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 pub(crate) const DAY: Retention =
     Retention { keep: Duration::from_secs(86_400), tombstone: Duration::ZERO };
 
 pub(crate) fn small() -> Settings {
-    Settings { segment_bytes: 64 << 10, memtable_bytes: 64 << 10, reserve_bytes: 0, ..Settings::small() }
+    Settings {
+        segment_bytes: 64 << 10,
+        memtable_bytes: 64 << 10,
+        reserve_bytes: 0,
+        ..Settings::small()
+    }
 }
 
 pub(crate) fn open(directory: &Path) -> EmbeddedStore {
@@ -87,4 +94,35 @@ pub(crate) async fn replay(store: &EmbeddedStore, key: &str) -> String {
         Claim::Completed { outcome, .. } => String::from_utf8(outcome.bytes.to_vec()).unwrap(),
         other => panic!("{key}: {other:?}"),
     }
+}
+
+/// All files under a directory.
+pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+/// A directory in memory where there is one: thousands of stores are opened, and what a
+/// sync costs is not what is tested.
+pub(crate) fn fast_directory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()
+}
+
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for file in files(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::copy(&file, &target).unwrap();
+    }
+}
+
+/// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
+pub(crate) fn long() -> bool {
+    std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
 }
