@@ -64,6 +64,7 @@ impl Directory {
             Err(OpenError::Foreign { directory: path.into(), found: found.to_owned() })
         };
         if !has(LOCK)
+            && !has(FORMAT)
             && let Some(found) = names.first()
         {
             return foreign(found);

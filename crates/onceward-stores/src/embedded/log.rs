@@ -123,6 +123,17 @@ pub(super) enum AppendError {
     Broken(io::Error),
 }
 
+impl AppendError {
+    /// A file system that copies on write may have no room even for what is there. Such a
+    /// frame is not whole, and the next one is written over it.
+    fn of_write(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoRoom(error),
+            _ => Self::Broken(error),
+        }
+    }
+}
+
 /// What a log was found to hold.
 #[derive(Debug)]
 pub(super) struct Recovered {
@@ -246,7 +257,7 @@ impl Log {
         let number = self.last + 1;
         frame.seal(number, self.active.nonce);
         let file = &self.active.file;
-        self.disk.write(file, &frame.0, self.position).map_err(AppendError::Broken)?;
+        self.disk.write(file, &frame.0, self.position).map_err(AppendError::of_write)?;
         self.disk.sync(file).map_err(AppendError::Broken)?;
         self.position += frame.len() as u64;
         self.last = number;
