@@ -33,6 +33,7 @@ use onceward_stores::embedded::{Disk, EmbeddedStore, MachineDisk, Settings, Surr
 use tokio::sync::{mpsc, oneshot};
 
 const OUTCOME_BYTES: usize = 1024;
+const SLICES: usize = 5;
 
 fn main() {
     let options = Options::parse();
@@ -90,17 +91,21 @@ async fn compare(options: &Options) {
         store = preload(store, options.present, &open).await;
     }
     for tasks in &options.tasks {
-        disk.reset();
-        let ours = measure(Arc::new(Ours(Arc::clone(&store))), *tasks, options.seconds).await;
-        let (syncs, bytes) = disk.counts();
-        let calls = ours.operations as f64 / syncs as f64;
-        let limit = raw_limit(directory.path(), bytes / syncs, calls, options.seconds);
-        println!("  {tasks} tasks: {calls:.1} calls and {} bytes a sync", bytes / syncs);
-        println!("    limit      {limit:>9.0} op/s");
-        ours.print("embedded", limit);
+        let (mut all, mut limit) = (Measured::default(), Limit::default());
+        // In slices, one after another, because the disk is not the same a second later.
+        for _ in 0..SLICES {
+            let seconds = options.seconds / SLICES as f64;
+            disk.reset();
+            let ours = measure(Arc::new(Ours(Arc::clone(&store))), *tasks, seconds).await;
+            limit.add(directory.path(), disk.counts(), ours.operations, seconds);
+            all.add(ours);
+        }
+        println!("  {tasks} tasks: {limit}");
+        let rate = limit.rate();
+        all.print("embedded", rate);
         if !options.alone && options.present == 0 {
-            peer::<Sqlite>("sqlite", *tasks, options.seconds, limit).await;
-            peer::<Redb>("redb", *tasks, options.seconds, limit).await;
+            peer::<Sqlite>("sqlite", *tasks, options.seconds, rate).await;
+            peer::<Redb>("redb", *tasks, options.seconds, rate).await;
         }
     }
     println!("  memory {} MB resident, {} MB at most", resident("VmRSS"), resident("VmHWM"));
@@ -151,6 +156,7 @@ trait Target: Send + Sync + 'static {
     fn complete(&self, granted: Self::Granted) -> impl Future<Output = ()> + Send;
 }
 
+#[derive(Default)]
 struct Measured {
     operations: u64,
     seconds: f64,
@@ -158,6 +164,12 @@ struct Measured {
 }
 
 impl Measured {
+    fn add(&mut self, other: Self) {
+        self.operations += other.operations;
+        self.seconds += other.seconds;
+        self.claim_micros.extend(other.claim_micros);
+    }
+
     fn print(mut self, name: &str, limit: f64) {
         self.claim_micros.sort_unstable();
         let at = |share: f64| {
@@ -292,28 +304,56 @@ impl Disk for CountingDisk {
     }
 }
 
-/// Appends batches of so many bytes, with one fdatasync each, to a file written before.
-fn raw_limit(directory: &Path, bytes: u64, calls: f64, seconds: f64) -> f64 {
-    const FILE_BYTES: u64 = 64 << 20;
-    let path = directory.with_extension("raw");
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path).unwrap();
-    let zeros = vec![0; 1 << 20];
-    (0..FILE_BYTES >> 20).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
-    file.sync_all().unwrap();
-    let batch = vec![0xab; bytes as usize];
-    let (started, mut syncs, mut position) = (Instant::now(), 0_u64, 0);
-    while started.elapsed().as_secs_f64() < seconds {
-        if position + bytes > FILE_BYTES {
-            position = 0;
+/// What the disk allows: the same batches, and nothing else.
+#[derive(Default)]
+struct Limit {
+    operations: f64,
+    seconds: f64,
+    syncs: u64,
+    bytes: u64,
+}
+
+impl Limit {
+    /// Appends batches of as many bytes as a sync had, with one fdatasync each, to a file
+    /// written before.
+    fn add(&mut self, directory: &Path, counts: (u64, u64), operations: u64, seconds: f64) {
+        const FILE_BYTES: u64 = 64 << 20;
+        let bytes = counts.1 / counts.0;
+        let path = directory.with_extension("raw");
+        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path).unwrap();
+        let zeros = vec![0; 1 << 20];
+        (0..FILE_BYTES >> 20).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
+        file.sync_all().unwrap();
+        let batch = vec![0xab; bytes as usize];
+        let (started, mut syncs, mut position) = (Instant::now(), 0_u64, 0);
+        while started.elapsed().as_secs_f64() < seconds {
+            if position + bytes > FILE_BYTES {
+                position = 0;
+            }
+            file.write_all_at(&batch, position).unwrap();
+            file.sync_data().unwrap();
+            position += bytes;
+            syncs += 1;
         }
-        file.write_all_at(&batch, position).unwrap();
-        file.sync_data().unwrap();
-        position += bytes;
-        syncs += 1;
+        self.seconds += started.elapsed().as_secs_f64();
+        self.operations += syncs as f64 * operations as f64 / counts.0 as f64;
+        self.syncs += syncs;
+        self.bytes += syncs * bytes;
+        fs::remove_file(path).unwrap();
     }
-    let rate = syncs as f64 * calls / started.elapsed().as_secs_f64();
-    fs::remove_file(path).unwrap();
-    rate
+
+    fn rate(&self) -> f64 {
+        self.operations / self.seconds
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (calls, bytes) = (self.operations / self.syncs as f64, self.bytes / self.syncs);
+        let micros = self.seconds * 1e6 / self.syncs as f64;
+        let rate = self.rate();
+        write!(f, "limit {rate:.0} op/s ({calls:.1} calls, {bytes} bytes, {micros:.0} µs a sync)")
+    }
 }
 
 /// A database that is given whatever has queued up in one transaction.
@@ -339,7 +379,9 @@ impl Batched {
             let mut batch = Vec::new();
             while queue.blocking_recv_many(&mut batch, 1_024) > 0 {
                 database.transaction(&batch);
-                batch.drain(..).for_each(|write| drop(write.done.send(())));
+                for write in batch.drain(..) {
+                    let _ = write.done.send(());
+                }
             }
         });
         (Self(sender), thread)
@@ -416,6 +458,7 @@ impl Database for Redb {
     }
 
     fn transaction(&mut self, writes: &[Write]) {
+        use redb::ReadableTable as _;
         let transaction = self.0.begin_write().unwrap();
         {
             let mut table = transaction.open_table(TABLE).unwrap();

@@ -43,6 +43,7 @@ mod disk;
 mod error;
 mod log;
 mod ops;
+mod recent;
 mod settings;
 mod shared;
 mod tally;
@@ -55,6 +56,7 @@ mod writer;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -79,7 +81,7 @@ use shared::{Parts, Shared, Upkeep, failed, unreadable};
 use tally::Tally;
 use time::StoreClock;
 use tree::Tree;
-use writer::{Answer, Job};
+use writer::{Answer, Job, Seen};
 
 /// Calls that may wait for the writer before further ones wait for room.
 const QUEUE: usize = 4_096;
@@ -145,7 +147,8 @@ impl EmbeddedStore {
         let next_segment = ready.as_ref().map_or(log.segment(), log::Segment::number) + 1;
         let upkeep = Upkeep { full: full.into(), ready, next_segment, ..Upkeep::default() };
         let path = directory.path().to_owned();
-        let parts = Parts { directory, tree, disk, settings, clock, tally, upkeep };
+        let applied = log.last();
+        let parts = Parts { directory, tree, disk, settings, clock, applied, tally, upkeep };
         Self::start(Shared::new(parts), log, tally, sealed)
             .map_err(OpenError::io("start the threads of", &path))
     }
@@ -288,14 +291,18 @@ impl Store for EmbeddedStore {
     /// synced before.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.shared.check()?;
+        // Before the look: of what comes after it the writer knows.
+        let applied = self.shared.applied.load(Ordering::Acquire);
+        let mut seen = Seen::AbsentAt(applied);
         if let Some((record, _)) = self.shared.read(&request.id)? {
+            seen = Seen::Unsaid;
             let now = self.shared.clock.now();
             let step = machine::claim(Some(&record), request, record.fence, now);
             if step.next == Next::Same {
                 return Ok(step.answer);
             }
         }
-        self.send(|answer| Job::Claim(Box::new(request.clone()), answer)).await
+        self.send(|answer| Job::Claim(Box::new(request.clone()), seen, answer)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use onceward_core::{Effect, Record, RecordId, Stats, StoreError, StoreErrorKind};
@@ -10,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use super::codec::{self, Boot};
 use super::directory::Directory;
 use super::disk::Disk;
-use super::log::{Full, Segment};
+use super::log::{Full, Number, Segment};
 use super::settings::Settings;
 use super::tally::Tally;
 use super::time::StoreClock;
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) clock: StoreClock,
     pub(super) boot: Boot,
+    /// The last batch that is in the tree.
+    pub(super) applied: AtomicU64,
     /// As of the last batch.
     pub(super) tally: Mutex<Tally>,
     pub(super) upkeep: Mutex<Upkeep>,
@@ -52,7 +55,7 @@ pub(super) struct Upkeep {
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { directory, tree, disk, settings, clock, tally, upkeep } = parts;
+        let Parts { directory, tree, disk, settings, clock, applied, tally, upkeep } = parts;
         Self {
             directory,
             tree,
@@ -60,6 +63,7 @@ impl Shared {
             settings,
             clock,
             boot: tally.boot,
+            applied: AtomicU64::new(applied),
             tally: Mutex::new(tally),
             upkeep: Mutex::new(upkeep),
             news: Condvar::new(),
@@ -122,6 +126,7 @@ pub(super) struct Parts {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) settings: Settings,
     pub(super) clock: StoreClock,
+    pub(super) applied: Number,
     pub(super) tally: Tally,
     pub(super) upkeep: Upkeep,
 }

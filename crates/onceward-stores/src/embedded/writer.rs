@@ -1,11 +1,9 @@
 //! The one writer: takes whatever calls have queued up, decides them one after another by
 //! the core's truth table, makes them durable by one sync, and only then answers them.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,8 +15,9 @@ use onceward_core::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::codec;
-use super::log::{AppendError, Frame, Log, Segment};
+use super::log::{AppendError, Frame, Log, Number, Segment};
 use super::ops::{self, OpKind};
+use super::recent::{IdMap, Known, Recent};
 use super::shared::{Shared, failed, unreadable};
 use super::tally::{Counted, Tally};
 use super::tree::{self, Due};
@@ -39,13 +38,22 @@ pub(super) type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
 /// A call that may change something.
 #[derive(Debug)]
 pub(super) enum Job {
-    Claim(Box<ClaimRequest>, Answer<Claim>),
+    Claim(Box<ClaimRequest>, Seen, Answer<Claim>),
     Renew(RenewRequest, Answer<Fenced<Lease>>),
     Settle(Box<SettleRequest>, Answer<Fenced<()>>),
     Resolve(Box<ResolveRequest>, Answer<Fenced<()>>),
     Purge(usize, Answer<Purged>),
     /// Have everything in memory written into the tree's files.
     Seal(Answer<()>),
+}
+
+/// What a caller has seen of a record by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// There was none, when at least this batch was in the tree.
+    AbsentAt(Number),
+    /// Something, or nothing was looked at.
+    Unsaid,
 }
 
 /// A decided call that waits for its batch to be durable.
@@ -86,11 +94,15 @@ struct Slot {
     changed: bool,
 }
 
+/// A record, and how it is counted.
+type Found = (Option<Box<Record>>, Option<Counted>);
+
 /// The thread's state.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     log: Log,
     tally: Tally,
+    recent: Recent,
     /// The last batch whose memtable was sealed.
     sealed: u64,
     has_room: bool,
@@ -98,7 +110,7 @@ pub(super) struct Writer {
     // The batch that is being put together; kept for its memory.
     frame: Frame,
     slots: Vec<Slot>,
-    places: HashMap<RecordId, usize, BuildHasherDefault<IdHasher>>,
+    places: IdMap<usize>,
     dues_done: Vec<Due>,
     decided: Vec<Decided>,
     bytes: usize,
@@ -112,16 +124,18 @@ pub(super) fn start(
     sealed: u64,
     jobs: mpsc::Receiver<Job>,
 ) -> std::io::Result<JoinHandle<()>> {
+    let recent = Recent::after(log.last());
     let writer = Writer {
         shared,
         log,
+        recent,
         tally,
         sealed,
         has_room: true,
         room_looked_at: None,
         frame: Frame::new(),
         slots: Vec::new(),
-        places: HashMap::default(),
+        places: IdMap::default(),
         dues_done: Vec::new(),
         decided: Vec::new(),
         bytes: 0,
@@ -167,7 +181,7 @@ impl Writer {
 
     fn decide(&mut self, job: Job, now: Timestamp) {
         match job {
-            Job::Claim(request, to) => match self.claim(&request, now) {
+            Job::Claim(request, seen, to) => match self.claim(&request, seen, now) {
                 Ok(answer) => self.decided.push(Decided::Claim(to, answer)),
                 Err(error) => drop(to.send(Err(error))),
             },
@@ -203,8 +217,13 @@ impl Writer {
         }
     }
 
-    fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Claim, StoreError> {
-        let place = self.place(&request.id)?;
+    fn claim(
+        &mut self,
+        request: &ClaimRequest,
+        seen: Seen,
+        now: Timestamp,
+    ) -> Result<Claim, StoreError> {
+        let place = self.place(&request.id, seen)?;
         let record = self.slots[place].record.as_deref();
         let step = machine::claim(record, request, self.tally.forgotten, now);
         let grants = matches!(step.answer, Claim::Granted { .. }) && step.next != Next::Same;
@@ -221,7 +240,7 @@ impl Writer {
         id: &RecordId,
         step: impl FnOnce(Option<&Record>, Fence) -> Step<A>,
     ) -> Result<A, StoreError> {
-        let place = self.place(id)?;
+        let place = self.place(id, Seen::Unsaid)?;
         let step = step(self.slots[place].record.as_deref(), self.tally.forgotten);
         Ok(self.take(place, step))
     }
@@ -243,20 +262,32 @@ impl Writer {
         step.answer
     }
 
-    /// Where the batch has a record, read from the tree at its first mention.
-    fn place(&mut self, id: &RecordId) -> Result<usize, StoreError> {
+    /// Where the batch has a record, found at its first mention.
+    fn place(&mut self, id: &RecordId, seen: Seen) -> Result<usize, StoreError> {
         if let Some(place) = self.places.get(id) {
             return Ok(*place);
         }
-        let found = self.shared.read(id)?;
-        let stored = found
-            .as_ref()
-            .map(|(record, bytes)| Counted { state: record.state.name(), bytes: *bytes });
-        let record = found.map(|(record, _)| Box::new(record));
+        let (record, stored) = self.find(id, seen)?;
         let place = self.slots.len();
         self.slots.push(Slot { id: *id, stored, record, changed: false });
         self.places.insert(*id, place);
         Ok(place)
+    }
+
+    /// A record as the last batch left it, with as little looking as possible.
+    fn find(&self, id: &RecordId, seen: Seen) -> Result<Found, StoreError> {
+        match (self.recent.get(id), seen) {
+            (Some(Known::Running(record, stored)), _) => {
+                return Ok((Some(record.clone()), Some(*stored)));
+            }
+            (None, Seen::AbsentAt(number)) if self.recent.covers(number) => {
+                return Ok((None, None));
+            }
+            (Some(Known::Changed) | None, _) => {}
+        }
+        let Some((record, bytes)) = self.shared.read(id)? else { return Ok((None, None)) };
+        let stored = Counted { state: record.state.name(), bytes };
+        Ok((Some(Box::new(record)), Some(stored)))
     }
 
     /// Lets go what is due, walking over due entries only.
@@ -268,7 +299,7 @@ impl Writer {
             if due.at > now {
                 break;
             }
-            let place = match self.place(&due.id) {
+            let place = match self.place(&due.id, Seen::Unsaid) {
                 Ok(place) => place,
                 // What cannot be read is not removed either; `verify` names it.
                 Err(error) if error.kind == StoreErrorKind::Undecodable => continue,
@@ -315,6 +346,8 @@ impl Writer {
             Ok(number) => {
                 if let Some(number) = number {
                     self.apply(&written, number);
+                    self.remember(number);
+                    self.shared.applied.store(number, Ordering::Release);
                 }
                 *self.shared.tally.lock() = self.tally;
                 self.decided.drain(..).for_each(Decided::tell);
@@ -344,8 +377,8 @@ impl Writer {
         let payload = self.frame.payload();
         let tally_at = payload.len();
         payload.extend([0; Tally::BYTES]);
-        for slot in self.slots.iter().filter(|slot| slot.changed) {
-            if let Some(stored) = slot.stored {
+        for slot in self.slots.iter_mut().filter(|slot| slot.changed) {
+            if let Some(stored) = slot.stored.take() {
                 self.tally.subtract(stored);
             }
             let key = tree::record_key(&slot.id);
@@ -355,7 +388,9 @@ impl Writer {
             };
             let put =
                 Written::put(payload, &key, |out| codec::encode(record, self.tally.boot, out));
-            self.tally.add(Counted { state: record.state.name(), bytes: put.value.len() });
+            let stored = Counted { state: record.state.name(), bytes: put.value.len() };
+            self.tally.add(stored);
+            slot.stored = Some(stored);
             written.push(put);
             if let Some(at) = due_of(Some(record)) {
                 let key = tree::due_key(Due { at, id: slot.id });
@@ -418,6 +453,19 @@ impl Writer {
                 }
                 OpKind::Remove => self.shared.tree.remove(key, number),
             }
+        }
+    }
+
+    /// Keeps what this batch changed.
+    fn remember(&mut self, number: Number) {
+        for slot in self.slots.drain(..).filter(|slot| slot.changed) {
+            let known = match (slot.record, slot.stored) {
+                (Some(record), Some(stored)) if stored.state == StateName::Running => {
+                    Known::Running(record, stored)
+                }
+                _ => Known::Changed,
+            };
+            self.recent.put(slot.id, known, number);
         }
     }
 
@@ -514,24 +562,6 @@ impl Drop for PoisonOnPanic {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.poison("the writer panicked".into());
-        }
-    }
-}
-
-/// Ids are hashes already.
-#[derive(Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let mut whole = [0; mem::size_of::<u64>()];
-            whole[..word.len()].copy_from_slice(word);
-            self.0 = self.0.rotate_left(5) ^ u64::from_le_bytes(whole);
         }
     }
 }
