@@ -93,16 +93,20 @@ mod tests {
     fn what_is_forgotten_is_no_longer_covered() {
         let mut recent = Recent::after(10);
         assert!(recent.covers(10) && !recent.covers(9));
-        // Batches of three records each, from number 11 on.
+        // Batches of three records each, from number 11 on: the first change that is not
+        // in `recent` belongs to a batch that must not count as covered.
+        let mut forgotten = 0;
         for change in 0..GENERATION * 5 {
-            let number = 11 + change as u64 / 3;
-            recent.put(id(change), Known::Changed, number);
-            for seen in [number.saturating_sub(2_000), number - 1, number] {
-                let first_unseen = (seen.saturating_sub(10) * 3) as usize;
-                let all_known = (first_unseen..=change).all(|it| recent.get(&id(it)).is_some());
-                assert!(!recent.covers(seen) || all_known, "{change} {seen}");
+            recent.put(id(change), Known::Changed, 11 + change as u64 / 3);
+            while recent.get(&id(forgotten)).is_none() {
+                forgotten += 1;
+            }
+            if forgotten > 0 {
+                let number_of_forgotten = 11 + (forgotten as u64 - 1) / 3;
+                assert!(!recent.covers(number_of_forgotten - 1), "{change}");
             }
         }
-        assert!(!recent.covers(11));
+        assert!(forgotten > GENERATION);
+        assert!(recent.covers(11 + GENERATION as u64 * 5 / 3));
     }
 }
