@@ -6,12 +6,16 @@
 //! cargo-fuzz, which is guided by coverage and needs a nightly toolchain.
 
 mod canonical;
+mod key_header;
 mod multipart;
 pub mod mutation;
+mod reply_codec;
 pub mod run;
 
 pub use canonical::canonical_json;
+pub use key_header::key_header;
 pub use multipart::multipart;
+pub use reply_codec::reply_codec;
 
 /// Something to fuzz.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +37,18 @@ pub const TARGETS: &[Target] = &[
         run: canonical_json,
         seeds: canonical::SEEDS,
         words: canonical::WORDS,
+    },
+    Target {
+        name: "key_header",
+        run: key_header,
+        seeds: key_header::SEEDS,
+        words: key_header::WORDS,
+    },
+    Target {
+        name: "reply_codec",
+        run: reply_codec,
+        seeds: reply_codec::SEEDS,
+        words: reply_codec::WORDS,
     },
     Target { name: "multipart", run: multipart, seeds: multipart::SEEDS, words: multipart::WORDS },
 ];

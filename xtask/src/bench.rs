@@ -27,7 +27,7 @@ pub(crate) fn run(only: Option<Benchmark>) -> ExitCode {
                 crate::status(&mut crate::cargo("bench -p onceward-core --bench memory"))
             }
             Benchmark::Layer => crate::status(&mut http("layer")),
-            Benchmark::Http if wrk_is_there() => crate::status(&mut http("compare")),
+            Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),
             Benchmark::Http => {
                 println!("http needs wrk: install your system's package `wrk`, then repeat it");
                 ExitCode::FAILURE
@@ -43,7 +43,7 @@ pub(crate) fn run(only: Option<Benchmark>) -> ExitCode {
 /// A command of the package in `benches/http`, which is a workspace of its own. One of the
 /// layers that it measures declares a newer compiler than it needs.
 fn http(words: &str) -> Command {
-    let mut cargo = crate::cargo("run --release --quiet --locked --ignore-rust-version");
+    let mut cargo = crate::cargo("run --release --quiet --ignore-rust-version");
     cargo.args([
         "--manifest-path",
         concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/http/Cargo.toml"),
@@ -51,15 +51,4 @@ fn http(words: &str) -> Command {
     cargo.arg("--target-dir").arg(tools::target_directory());
     cargo.arg("--").args(words.split_whitespace());
     cargo
-}
-
-/// Looks for wrk, and installs it where that needs no questions: as root on Debian.
-fn wrk_is_there() -> bool {
-    let there = || Command::new("wrk").arg("-v").output().is_ok();
-    if !there() {
-        println!("wrk is missing; trying to install it");
-        let mut install = Command::new("apt-get");
-        let _looked_for_again_below = install.args(["install", "--yes", "wrk"]).output();
-    }
-    there()
 }

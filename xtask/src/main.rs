@@ -38,6 +38,17 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// The fuzzer, optimised: everything that reads what a stranger sends
+    ///
+    /// Examples:
+    ///   cargo xtask fuzz --seconds 60
+    ///   cargo xtask fuzz canonical_json --seed 4711
+    #[command(verbatim_doc_comment, disable_help_flag = true)]
+    Fuzz {
+        /// Arguments of the fuzzer; `--help` shows them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// The benchmarks, each beside its limit
     ///
     /// Examples:
@@ -58,6 +69,9 @@ fn main() -> ExitCode {
             let mut cargo =
                 cargo("run --release --quiet -p onceward-testkit --bin onceward-sim --");
             status(cargo.args(arguments))
+        }
+        Xtask::Fuzz { arguments } => {
+            status(cargo("run --release --quiet -p onceward-fuzz --").args(arguments))
         }
         Xtask::Bench { only } => bench::run(only),
     }

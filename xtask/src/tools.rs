@@ -37,6 +37,18 @@ pub(crate) fn available(tool: Tool) -> bool {
     there()
 }
 
+/// Whether a program of the same name as its Debian package is there; installed where that
+/// needs no questions: as root on Debian.
+pub(crate) fn debian(program: &str) -> bool {
+    let there = || Command::new(program).arg("--version").output().is_ok();
+    if !there() {
+        println!("{program} is missing; trying to install it");
+        let mut install = Command::new("apt-get");
+        let _looked_for_again_below = install.args(["install", "--yes", program]).output();
+    }
+    there()
+}
+
 /// Lets a command find the tools that were installed into the cache.
 pub(crate) fn add_to_path(command: &mut Command) {
     let mut paths = vec![directory().join("bin")];

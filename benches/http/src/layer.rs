@@ -29,9 +29,9 @@ pub(crate) struct Calls {
     /// Only this server, for a profiler
     #[arg(long)]
     only: Option<Subject>,
-    /// Only first requests, for a profiler
+    /// Only this load, for a profiler
     #[arg(long)]
-    first_only: bool,
+    load: Option<Load>,
 }
 
 /// One server under one load.
@@ -48,8 +48,9 @@ pub(crate) async fn measure(calls: Calls) -> Fallible<()> {
     let mut cases = Vec::new();
     for load in [Load::First, Load::Replay] {
         for subject in Subject::ALL {
-            let wanted = calls.only.is_none_or(|only| only == subject);
-            if wanted && !(calls.first_only && load == Load::Replay) {
+            if calls.only.is_none_or(|only| only == subject)
+                && calls.load.is_none_or(|only| only == load)
+            {
                 let router = subject.router()?;
                 cases.push(Case { subject, load, router, calls: 0, nanos: Vec::new() });
             }

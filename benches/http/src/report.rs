@@ -1,5 +1,7 @@
 //! The tables, with the goals beside them.
 
+use std::fmt;
+
 use crate::compare::{Round, Run, Sample};
 use crate::duplicates::{Duplicates, HANG_UPS, RACERS, RACES, Retry};
 use crate::subject::Subject;
@@ -10,40 +12,22 @@ const FIRST_GOAL: f64 = 0.85;
 /// A replay is not slower than running the handler.
 const REPLAY_GOAL: f64 = 1.0;
 
+/// One kind of load, with its goal.
+struct Loaded {
+    title: &'static str,
+    goal: f64,
+    of: fn(&Run) -> Sample,
+}
+
+const LOADED: [Loaded; 2] = [
+    Loaded { title: "First requests", goal: FIRST_GOAL, of: |run| run.first },
+    Loaded { title: "Replays", goal: REPLAY_GOAL, of: |run| run.replay },
+];
+
 /// Prints what the rounds came to.
 pub(crate) fn print_rounds(rounds: &[Round]) {
-    let loads: [(&str, f64, fn(&Run) -> Sample); 2] = [
-        ("First requests", FIRST_GOAL, |run| run.first),
-        ("Replays", REPLAY_GOAL, |run| run.replay),
-    ];
-    for (title, goal, of) in loads {
-        println!("\n{title}: throughput as a share of the bare handler's, goal ≥ {goal:.2}\n");
-        println!(
-            "| server | of bare | in {} rounds | requests/s | p50 ms | p99 ms | CPU µs | of bare |",
-            rounds.len()
-        );
-        println!("|---|---:|---:|---:|---:|---:|---:|---:|");
-        let bare: Vec<_> = rounds.iter().flat_map(|it| it.bare).map(|it| of(&it)).collect();
-        println!("| {} | 1 | | {}", Subject::Bare, numbers(&bare, 1.0));
-        for (index, subject) in Subject::GUARDED.into_iter().enumerate() {
-            let runs: Vec<_> = rounds.iter().map(|round| of(&round.guarded[index])).collect();
-            let shares = rounds.iter().map(|round| {
-                let base = round.bare.iter().map(|bare| of(bare).per_second).sum::<f64>() / 2.0;
-                of(&round.guarded[index]).per_second / base
-            });
-            let Spread { median, low, high } = Spread::of(shares);
-            let cpu = Spread::of(rounds.iter().map(|round| {
-                let base = round.bare.iter().map(|bare| of(bare).cpu_micros).sum::<f64>() / 2.0;
-                of(&round.guarded[index]).cpu_micros / base
-            }));
-            let numbers = numbers(&runs, cpu.median);
-            println!("| {subject} | **{median:.2}** | {low:.2} to {high:.2} | {numbers}");
-            if subject == Subject::Onceward {
-                verdict(median, goal);
-            }
-        }
-    }
-    println!("\nWhat a process grows by for each key, in bytes\n");
+    LOADED.iter().for_each(|loaded| loaded.print(rounds));
+    println!("\nWhat a process grows by for each key\n");
     println!("| server | bytes |\n|---|---:|");
     for (index, subject) in Subject::GUARDED.into_iter().enumerate() {
         let bytes = Spread::of(rounds.iter().map(|round| round.guarded[index].bytes_per_key));
@@ -51,16 +35,41 @@ pub(crate) fn print_rounds(rounds: &[Round]) {
     }
 }
 
-/// To standard error, so that the tables stay tables.
-fn verdict(median: f64, goal: f64) {
-    let reached = if median >= goal { "reached" } else { "NOT reached" };
-    eprintln!("onceward: {median:.2} of bare, goal {goal:.2}: {reached}");
+impl Loaded {
+    fn print(&self, rounds: &[Round]) {
+        let Self { title, goal, of } = self;
+        println!("\n{title}, as shares of what the bare handler does (low to high)\n");
+        println!(
+            "| server | throughput | processor time | requests/s | p50 ms | p99 ms | CPU µs |"
+        );
+        println!("|---|---:|---:|---:|---:|---:|---:|");
+        let bare = rounds.iter().flat_map(|round| round.bare).map(|run| of(&run));
+        println!("| {} | 1 | 1 | {} |", Subject::Bare, numbers(bare));
+        for index in 0..Subject::GUARDED.len() {
+            let throughput = self.share(rounds, index, |sample| sample.per_second);
+            let cpu = self.share(rounds, index, |sample| sample.cpu_micros);
+            let numbers = numbers(rounds.iter().map(|round| of(&round.guarded[index])));
+            println!("| {} | {throughput} | {cpu} | {numbers} |", Subject::GUARDED[index]);
+        }
+        let reached = self.share(rounds, 0, |sample| sample.per_second).median;
+        let verdict = if reached >= *goal { "reached" } else { "NOT reached" };
+        println!("\nGoal for {} ≥ {goal:.2}: {verdict}, {reached:.2}", Subject::GUARDED[0]);
+    }
+
+    /// What one subject has of a number of the bare handler's, round by round.
+    fn share(&self, rounds: &[Round], index: usize, number: fn(&Sample) -> f64) -> Spread {
+        Spread::of(rounds.iter().map(|round| {
+            let bare = round.bare.iter().map(|run| number(&(self.of)(run)));
+            number(&(self.of)(&round.guarded[index])) / (bare.sum::<f64>() / 2.0)
+        }))
+    }
 }
 
-fn numbers(samples: &[Sample], cpu_share: f64) -> String {
+fn numbers(samples: impl Iterator<Item = Sample>) -> String {
+    let samples: Vec<_> = samples.collect();
     let median = |of: fn(&Sample) -> f64| Spread::of(samples.iter().map(of)).median;
     format!(
-        "{:.0} | {:.2} | {:.2} | {:.1} | {cpu_share:.2} |",
+        "{:.0} | {:.2} | {:.2} | {:.1}",
         median(|it| it.per_second),
         median(|it| it.p50_micros) / 1000.0,
         median(|it| it.p99_micros) / 1000.0,
@@ -95,6 +104,13 @@ pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) low: f64,
     pub(crate) high: f64,
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, low, high } = self;
+        write!(f, "**{median:.2}** ({low:.2} to {high:.2})")
+    }
 }
 
 impl Spread {

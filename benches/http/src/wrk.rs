@@ -15,11 +15,11 @@ pub(crate) const CONNECTIONS: u64 = 64;
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/load.lua");
 
 /// What is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Load {
-    /// A new key each time.
+    /// A new key each time
     First,
-    /// A few keys again and again.
+    /// A few keys again and again
     Replay,
 }
 

@@ -90,8 +90,11 @@ impl Sketcher {
     }
 
     pub(crate) fn sketch(&self, id: &RecordId, parts: &[Part]) -> Sketch {
-        let kept = &parts[..parts.len().min(SKETCH_PARTS_MAX)];
-        let bytes: Vec<u8> = kept.iter().flat_map(|part| self.piece(id, part)).collect();
+        if parts.is_empty() {
+            return Sketch::default();
+        }
+        let (of_record, kept) = (self.bound_to(id), &parts[..parts.len().min(SKETCH_PARTS_MAX)]);
+        let bytes: Vec<u8> = kept.iter().flat_map(|part| of_record.piece(part)).collect();
         Sketch::from_stored(&bytes)
     }
 
@@ -102,8 +105,9 @@ impl Sketcher {
         if first.as_bytes().is_empty() {
             return difference;
         }
+        let of_record = self.bound_to(id);
         for (position, part) in parts.iter().take(SKETCH_PARTS_MAX).enumerate() {
-            let piece = self.piece(id, part);
+            let piece = of_record.piece(part);
             let same_name = first.pieces().find(|old| old[..NAME_BYTES] == piece[..NAME_BYTES]);
             in_both += u32::from(same_name.is_some());
             if same_name != Some(&piece[..]) {
@@ -114,15 +118,25 @@ impl Sketcher {
         difference
     }
 
-    fn piece(&self, id: &RecordId, part: &Part) -> [u8; PART_BYTES] {
-        let name = self.hash(id, &[part.name]).to_le_bytes();
-        let value = self.hash(id, &[part.name, part.value]).to_le_bytes();
+    /// With keys of one record's own, so that each part costs a hash of a few bytes only.
+    fn bound_to(&self, id: &RecordId) -> Self {
+        let key = |half: u8| {
+            let mut hash = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+            hash.write(id.as_bytes());
+            hash.write(&[half]);
+            hash.finish()
+        };
+        Self { keys: (key(0), key(1)) }
+    }
+
+    fn piece(&self, part: &Part) -> [u8; PART_BYTES] {
+        let name = self.hash(&[part.name]).to_le_bytes();
+        let value = self.hash(&[part.name, part.value]).to_le_bytes();
         [name[0], name[1], name[2], name[3], value[0], value[1]]
     }
 
-    fn hash(&self, id: &RecordId, words: &[u64]) -> u64 {
+    fn hash(&self, words: &[u64]) -> u64 {
         let mut hash = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
-        hash.write(id.as_bytes());
         for word in words {
             hash.write(&word.to_le_bytes());
         }

@@ -29,7 +29,7 @@ pub use body::Body;
 pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
 pub use problem::{Code, PROBLEM_DOCS, Problem};
-pub use reply::{KEPT_HEADERS, TAG};
+pub use reply::{KEPT_HEADERS, TAG, outcome_of};
 pub use rules::{
     CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax, OutcomeMap,
     Outcomes, ReplayRules, ReplayStatus, Rules, StoreDown,

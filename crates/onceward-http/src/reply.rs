@@ -63,6 +63,23 @@ pub(crate) const NEVER_KEPT: &[&str] = &[
     "www-authenticate",
 ];
 
+/// The outcome that a response is kept as. For a [`Resolver`](onceward_core::Resolver) that
+/// has found out what happened: retries get this response, marked as a replay.
+///
+/// ```
+/// use bytes::Bytes;
+/// use onceward_core::Verdict;
+/// use onceward_http::{Rules, outcome_of};
+///
+/// let receipt = http::Response::builder().status(201).body(Bytes::from("ch_17"))?;
+/// let verdict = Verdict::Happened(outcome_of(receipt, &Rules::default()));
+/// # Ok::<(), http::Error>(())
+/// ```
+pub fn outcome_of(response: Response<Bytes>, rules: &Rules) -> Outcome {
+    let (head, bytes) = response.into_parts();
+    Outcome::whole(TAG, encode(&head, &Whole { bytes, trailers: None }, rules))
+}
+
 /// A response as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {

@@ -16,7 +16,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn claims(changes: Value) -> Value {
+fn claims(changes: &Value) -> Value {
     let mut claims = json!({
         "sub": "alice", "tenant": 17, "iss": "login", "aud": "orders", "exp": now() + 600
     });
@@ -49,7 +49,7 @@ async fn go(layer: &OncewardLayer, counter: &Counter, authorization: &str) -> An
 #[tokio::test]
 async fn a_new_token_of_the_same_caller_replays_and_another_caller_does_not() {
     let (layer, counter) = (layer(), Counter::default());
-    let bearer = |changes| format!("Bearer {}", token(&claims(changes), Algorithm::HS256, SECRET));
+    let bearer = |changes| format!("Bearer {}", token(&claims(&changes), Algorithm::HS256, SECRET));
     assert!(!is_replay(&go(&layer, &counter, &bearer(json!({}))).await));
     assert!(is_replay(&go(&layer, &counter, &bearer(json!({"exp": now() + 900}))).await));
     assert!(!is_replay(&go(&layer, &counter, &bearer(json!({"sub": "bob"}))).await));
@@ -60,7 +60,7 @@ async fn a_new_token_of_the_same_caller_replays_and_another_caller_does_not() {
 #[tokio::test]
 async fn what_does_not_verify_is_401_and_reaches_nothing() {
     let (layer, counter) = (layer(), Counter::default());
-    let signed = |changes| token(&claims(changes), Algorithm::HS256, SECRET);
+    let signed = |changes| token(&claims(&changes), Algorithm::HS256, SECRET);
     let good = signed(json!({}));
     go(&layer, &counter, &format!("Bearer {good}")).await;
     let unsigned = {
@@ -76,9 +76,9 @@ async fn what_does_not_verify_is_401_and_reaches_nothing() {
         format!("Bearer {unsigned}"),
         format!(
             "Bearer {}",
-            token(&claims(json!({})), Algorithm::HS256, b"another secret, 32 bytes long or more")
+            token(&claims(&json!({})), Algorithm::HS256, b"another secret, 32 bytes long or more")
         ),
-        format!("Bearer {}", token(&claims(json!({})), Algorithm::HS512, SECRET)),
+        format!("Bearer {}", token(&claims(&json!({})), Algorithm::HS512, SECRET)),
         format!("Bearer {}", signed(json!({"exp": now() - 600}))),
         format!("Bearer {}", signed(json!({"nbf": now() + 600}))),
         format!("Bearer {}", signed(json!({"iss": "elsewhere"}))),

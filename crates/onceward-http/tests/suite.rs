@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,27 +114,18 @@ impl World {
 }
 
 /// Authentication, which belongs in front of the layer.
-fn authenticated<S, R>(
-    request: Request<Incoming>,
-    service: S,
-) -> impl Future<Output = Response<Boxed>> + Send
+async fn authenticated<S, R>(request: Request<Incoming>, service: S) -> Response<Boxed>
 where
     S: tower::Service<Request<Incoming>, Response = Response<R>, Error = Infallible> + Send,
     S::Future: Send,
     R: http_body::Body<Data = Bytes, Error: Into<onceward_core::BoxError>> + Send + 'static,
 {
-    async move {
-        let probing = request.uri().path().starts_with("/_probe/");
-        let refused = refuse_anonymous(request.headers()).filter(|_| !probing);
-        match refused {
-            Some(refused) => refused.map(|body| body.map_err(Into::into).boxed_unsync()),
-            None => {
-                let response =
-                    service.oneshot(request).await.unwrap_or_else(|never| match never {});
-                response.map(|body| body.map_err(Into::into).boxed_unsync())
-            }
-        }
+    let probing = request.uri().path().starts_with("/_probe/");
+    if let Some(refused) = refuse_anonymous(request.headers()).filter(|_| !probing) {
+        return refused.map(|body| body.map_err(Into::into).boxed_unsync());
     }
+    let response = service.oneshot(request).await.unwrap_or_else(|never| match never {});
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
 /// Servers with other switches, each the suite's target with other expectations; and the

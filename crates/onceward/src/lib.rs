@@ -6,5 +6,12 @@
 pub mod __private;
 
 pub use onceward_core::*;
+#[cfg(feature = "http")]
+pub use onceward_http as http;
 #[cfg(feature = "macros")]
 pub use onceward_macros::idempotent;
+
+/// The code in the documents compiles and runs.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../docs/http.md")]
+struct HttpDocument;

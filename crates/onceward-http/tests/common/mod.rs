@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test file needs everything")]
 
 use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -101,17 +102,15 @@ pub(crate) fn ok(
     Ok(response.body(Full::new(body.into())).unwrap())
 }
 
+/// What handlers answer.
+pub(crate) type Handled = Result<Response<Full<Bytes>>, Infallible>;
+
 /// A handler that answers 201 with how often it was executed.
 pub(crate) fn counting(
     counter: &Counter,
-) -> impl FnMut(
-    Request<Body<Full<Bytes>>>,
-) -> std::future::Ready<Result<Response<Full<Bytes>>, Infallible>>
-+ Clone
-+ Send
-+ 'static {
+) -> impl FnMut(Request<Body<Full<Bytes>>>) -> Ready<Handled> + Clone + Send + use<> {
     let counter = counter.clone();
-    move |_| std::future::ready(ok(Response::builder().status(201), counter.up().to_string()))
+    move |_| ready(ok(Response::builder().status(201), counter.up().to_string()))
 }
 
 pub(crate) fn json(answer: &Answer) -> Value {

@@ -1,0 +1,103 @@
+//! Keys and versions, each doing its own work.
+
+use example_cases::{Cases, app};
+use example_walk::{Answer, App};
+
+async fn start() -> App {
+    let app = App::start(app(Cases::default()).unwrap()).await;
+    let created =
+        app.post("/cases", &[("idempotency-key", "new-1")], r#"{"title":"Broken window"}"#).await;
+    assert_eq!((created.status, created.header("location")), (201, Some("/cases/1")));
+    app
+}
+
+async fn take(app: &App, step: &str, key: &str, expected_version: u64) -> Answer {
+    let body = format!(r#"{{"expectedVersion":{expected_version}}}"#);
+    app.post(&format!("/cases/1/{step}"), &[("idempotency-key", key)], &body).await
+}
+
+async fn standing(app: &App) -> (String, u64) {
+    let case = app.get("/cases/1", &[]).await.json();
+    (case["status"].as_str().unwrap().to_owned(), case["version"].as_u64().unwrap())
+}
+
+#[tokio::test]
+async fn a_case_goes_its_way() {
+    let app = start().await;
+    for (version, step, status) in
+        [(1, "submit", "submitted"), (2, "approve", "approved"), (3, "pay", "paid")]
+    {
+        let taken = take(&app, step, step, version).await;
+        assert_eq!((taken.status, &taken.json()["status"]), (200, &status.into()));
+    }
+    assert_eq!(standing(&app).await, ("paid".into(), 4));
+}
+
+#[tokio::test]
+async fn a_retry_replays_although_the_state_has_moved_on() {
+    let app = start().await;
+    let first = take(&app, "submit", "submit-1", 1).await;
+    take(&app, "approve", "approve-1", 2).await;
+    let retry = take(&app, "submit", "submit-1", 1).await;
+    assert_eq!((retry.status, retry.replayed(), retry.body), (200, true, first.body));
+    assert_eq!(standing(&app).await, ("approved".into(), 3));
+}
+
+#[tokio::test]
+async fn a_new_key_does_not_get_an_old_version_past_the_state() {
+    let app = start().await;
+    take(&app, "submit", "submit-1", 1).await;
+    let stale = take(&app, "submit", "submit-2", 1).await;
+    assert_eq!((stale.status, stale.replayed()), (409, false));
+    assert_eq!(stale.json()["code"], "STALE_VERSION");
+    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+}
+
+/// The refused version becomes the current one: the retry gets the refusal all the same.
+#[tokio::test]
+async fn a_refusal_is_replayed_even_when_the_step_would_succeed_by_now() {
+    let app = start().await;
+    let early = take(&app, "approve", "approve-1", 2).await;
+    assert_eq!((early.status, &early.json()["version"]), (409, &1.into()));
+    take(&app, "submit", "submit-1", 1).await;
+    let retry = take(&app, "approve", "approve-1", 2).await;
+    assert_eq!((retry.status, retry.replayed(), retry.body), (409, true, early.body));
+    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+    assert_eq!(take(&app, "approve", "approve-2", 2).await.status, 200, "a new intent may");
+}
+
+#[tokio::test]
+async fn a_step_that_cannot_be_taken_is_refused_at_the_right_version_too() {
+    let app = start().await;
+    for step in ["approve", "reject", "pay"] {
+        let refused = take(&app, step, step, 1).await;
+        assert_eq!((refused.status, &refused.json()["code"]), (409, &"NOT_IN_THIS_STATE".into()));
+    }
+    take(&app, "submit", "submit-1", 1).await;
+    assert_eq!(take(&app, "reject", "reject-1", 2).await.json()["status"], "rejected");
+    assert_eq!(take(&app, "pay", "pay-1", 3).await.status, 409);
+    assert_eq!(standing(&app).await, ("rejected".into(), 3));
+}
+
+#[tokio::test]
+async fn one_key_with_another_version_step_or_case_is_a_mistake() {
+    let app = start().await;
+    take(&app, "submit", "submit-1", 1).await;
+    assert_eq!(take(&app, "submit", "submit-1", 2).await.status, 422);
+    assert_eq!(take(&app, "approve", "submit-1", 1).await.status, 422);
+    let elsewhere = r#"{"expectedVersion":1}"#;
+    let other = app.post("/cases/2/submit", &[("idempotency-key", "submit-1")], elsewhere).await;
+    assert_eq!(other.status, 422);
+    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+}
+
+#[tokio::test]
+async fn of_two_intents_at_once_one_wins_and_one_is_stale() {
+    let app = start().await;
+    let (one, two) =
+        tokio::join!(take(&app, "submit", "submit-1", 1), take(&app, "submit", "submit-2", 1));
+    let mut statuses = [one.status, two.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409]);
+    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+}

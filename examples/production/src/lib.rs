@@ -1,0 +1,44 @@
+//! Every route of a service guarded by one layer, which the routes know nothing about. The
+//! README walks through it.
+
+mod orders;
+mod serve;
+mod settings;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{HeaderName, StatusCode};
+use axum::routing::post;
+use onceward::{Engine, InvalidPolicy, Policy, Store};
+use onceward_http::{InvalidLayer, Onceward, ReplayRules, ReplayStatus, Rules, Source};
+
+pub use orders::{Order, Orders};
+pub use serve::{serve, stop_signal};
+pub use settings::{InvalidSetting, Settings};
+
+/// The engine on a store. Nothing but this knows which store it is.
+pub fn engine(store: Arc<dyn Store>, settings: &Settings) -> Result<Engine, InvalidPolicy> {
+    let policy = Policy::builder().retention(settings.ttl).lease(settings.lease).build()?;
+    Ok(Engine::builder(store).policy(policy).build())
+}
+
+/// The service. A route that is added here is guarded too.
+pub fn app(engine: Engine, orders: Orders, settings: &Settings) -> Result<Router, InvalidLayer> {
+    let rules = Rules {
+        required: false, // who sends no key is on their own, as before there was a layer
+        mismatch_status: StatusCode::CONFLICT,
+        replay: ReplayRules { status: ReplayStatus::Ok, ..ReplayRules::default() },
+        response_bytes_max: settings.response_bytes_max,
+        ..Rules::default()
+    };
+    let once = Onceward::layer(engine)
+        .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
+        .others(rules)
+        .build()?;
+    Ok(Router::new()
+        .route("/api/orders", post(orders::create).get(orders::list))
+        .route("/api/orders/{id}/cancel", post(orders::cancel))
+        .layer(once)
+        .with_state(orders))
+}

@@ -1,0 +1,83 @@
+//! The business: orders of tenants. Not a word about keys.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Path, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+/// All orders. Stands for the database of a real service.
+pub type Orders = Arc<Mutex<Vec<Order>>>;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct NewOrder {
+    customer_id: Uuid,
+    /// Passed on as it came. A service that calculates takes a decimal type.
+    amount: serde_json::Number,
+}
+
+/// One order.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Order {
+    id: Uuid,
+    tenant_id: Uuid,
+    customer_id: Uuid,
+    amount: serde_json::Number,
+    status: &'static str,
+    /// Milliseconds since 1970.
+    created_at: u64,
+}
+
+/// Whose request it is. Looked up here too, because the layer looks only where there is a key.
+pub(crate) struct Tenant(Uuid);
+
+impl<S: Sync> FromRequestParts<S> for Tenant {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let tenant = parts.headers.get("x-tenant-id").and_then(|value| value.to_str().ok());
+        let tenant = tenant.and_then(|tenant| tenant.parse().ok()).map(Tenant);
+        tenant.ok_or((StatusCode::BAD_REQUEST, "X-Tenant-ID must be a UUID"))
+    }
+}
+
+pub(crate) async fn create(
+    State(orders): State<Orders>,
+    Tenant(tenant_id): Tenant,
+    Json(new): Json<NewOrder>,
+) -> (StatusCode, Json<Order>) {
+    let NewOrder { customer_id, amount } = new;
+    let created_at = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
+    let (id, status) = (Uuid::new_v4(), "pending");
+    let order = Order { id, tenant_id, customer_id, amount, status, created_at };
+    orders.lock().await.push(order.clone());
+    (StatusCode::CREATED, Json(order))
+}
+
+pub(crate) async fn list(State(orders): State<Orders>, Tenant(tenant): Tenant) -> Json<Vec<Order>> {
+    let orders = orders.lock().await;
+    Json(orders.iter().filter(|order| order.tenant_id == tenant).cloned().collect())
+}
+
+/// Cancelling twice is an error. A retry of the request that cancelled gets its answer.
+pub(crate) async fn cancel(
+    State(orders): State<Orders>,
+    Tenant(tenant): Tenant,
+    Path(id): Path<Uuid>,
+) -> Result<Json<Order>, (StatusCode, &'static str)> {
+    let mut orders = orders.lock().await;
+    let order = orders.iter_mut().find(|order| order.id == id && order.tenant_id == tenant);
+    let order = order.ok_or((StatusCode::NOT_FOUND, "there is no such order"))?;
+    if order.status == "cancelled" {
+        return Err((StatusCode::CONFLICT, "it is cancelled already"));
+    }
+    order.status = "cancelled";
+    Ok(Json(order.clone()))
+}
