@@ -20,7 +20,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -138,15 +137,15 @@ impl Log {
     /// A log in an empty directory, whose first frame will be number 1.
     pub(super) fn create(
         directory: &Path,
-        disk: Arc<dyn Disk>,
+        disk: &dyn Disk,
         segment_bytes: u64,
     ) -> Result<(), OpenError> {
-        prepare(directory, &*disk, 1, segment_bytes).map_err(OpenError::io("create", directory))?;
+        prepare(directory, disk, 1, segment_bytes).map_err(OpenError::io("create", directory))?;
         let path = directory.join(MARK);
         let write = || {
             let mark = File::create(&path)?;
-            mark.write_all_at(&encode_mark(0), 0)?;
-            mark.sync_all()?;
+            disk.write(&mark, &encode_mark(0), 0)?;
+            disk.sync(&mark)?;
             sync_directory(directory)
         };
         write().map_err(OpenError::io("write", &path))
@@ -198,7 +197,7 @@ impl Log {
     pub(super) fn settle(&self) -> Result<(), OpenError> {
         for number in segment_numbers(&self.directory)? {
             let path = segment_path(&self.directory, number);
-            let sync = || File::open(&path)?.sync_all();
+            let sync = || self.disk.sync(&File::open(&path)?);
             sync().map_err(OpenError::io("sync", &path))?;
         }
         let spare = self.directory.join(SPARE);
@@ -252,13 +251,13 @@ impl Log {
         self.position += frame.len() as u64;
         self.last = number;
         // Not synced, and not needed for anything but telling damage from a torn end.
-        self.mark.write_all_at(&encode_mark(number), 0).map_err(AppendError::Broken)?;
+        self.disk.write(&self.mark, &encode_mark(number), 0).map_err(AppendError::Broken)?;
         Ok(number)
     }
 
     /// At an orderly end the mark is exact on the disk too.
     pub(super) fn close(&self) -> io::Result<()> {
-        self.mark.sync_all()
+        self.disk.sync(&self.mark)
     }
 }
 
@@ -386,7 +385,7 @@ impl Segment {
         let sum = xxh3_64(&header[..32]);
         header[32..].copy_from_slice(&sum.to_le_bytes());
         disk.write(&self.file, &header, 0)?;
-        self.file.sync_all()
+        disk.sync(&self.file)
     }
 }
 
@@ -459,7 +458,7 @@ fn fill_with_zeros(file: &File, disk: &dyn Disk, bytes: u64) -> io::Result<()> {
         disk.write(file, &zeros[..count as usize], position)?;
         position += count;
     }
-    file.sync_all()
+    disk.sync(file)
 }
 
 fn segment_path(directory: &Path, number: u64) -> PathBuf {

@@ -134,7 +134,7 @@ impl EmbeddedStore {
         let directory = Directory::take(directory.as_ref())?;
         if directory.state() == Found::Nothing {
             Tree::create(&directory.tree(), &settings)?;
-            Log::create(&directory.log(), Arc::clone(&disk), settings.segment_bytes)?;
+            Log::create(&directory.log(), &*disk, settings.segment_bytes)?;
             directory.created()?;
         }
         let Contents { tree, recovered, tally } = Contents::read(&directory, &settings, &disk)?;
