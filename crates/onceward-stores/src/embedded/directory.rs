@@ -63,9 +63,11 @@ impl Directory {
         let foreign = |found: &str| {
             Err(OpenError::Foreign { directory: path.into(), found: found.to_owned() })
         };
-        if !has(LOCK)
-            && let Some(found) = names.first()
-        {
+        // Other programs have lock files too: without a format, or our mark that one is being
+        // made, nothing else may be there.
+        let known = has(LOCK) && (has(FORMAT) || has(CREATING));
+        let ours = |name: &str| known || has(LOCK) && [LOCK, LOG, TREE].contains(&name);
+        if let Some(found) = names.iter().find(|name| !ours(name)) {
             return foreign(found);
         }
         if names.is_empty() && missing == Missing::IsAnError {

@@ -252,6 +252,8 @@ impl Writer {
         let stored =
             found.as_ref().map(|(record, bytes)| Counted { state: record.state.name(), bytes: *bytes });
         let record = found.map(|(record, _)| Box::new(record));
+        // What was read is in memory too, until the batch is done.
+        self.bytes += stored.map_or(0, |stored| stored.bytes);
         let place = self.slots.len();
         self.slots.push(Slot { id: *id, stored, record, changed: false });
         self.places.insert(*id, place);
@@ -262,9 +264,16 @@ impl Writer {
     fn purge(&mut self, limit: usize, now: Timestamp) -> Result<Purged, StoreError> {
         let mut purged = Purged::default();
         let mut swept = now;
+        // Something always goes, even if calls before this one have filled the batch.
+        let limit_bytes = self.bytes + self.shared.settings.batch_bytes_max;
         for due in self.shared.tree.due(self.tally.swept) {
             let due = due.map_err(unreadable)?;
             if due.at > now {
+                break;
+            }
+            if self.bytes >= limit_bytes || self.dues_done.len() >= PURGE_MAX {
+                purged.more = true;
+                swept = due.at;
                 break;
             }
             let place = match self.place(&due.id) {
