@@ -3,4 +3,5 @@
 mod embedded {
     pub(crate) mod common;
     mod conformance;
+    mod review;
 }

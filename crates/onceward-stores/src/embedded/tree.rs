@@ -84,11 +84,16 @@ pub(super) enum TreeError {
 
 impl From<lsm_tree::Error> for TreeError {
     fn from(error: lsm_tree::Error) -> Self {
-        use std::io::ErrorKind::{QuotaExceeded, StorageFull, UnexpectedEof};
+        use std::io::ErrorKind::{
+            InvalidData, InvalidInput, NotFound, QuotaExceeded, StorageFull, UnexpectedEof,
+        };
         match error {
             lsm_tree::Error::Io(error) => match error.kind() {
                 StorageFull | QuotaExceeded => Self::NoRoom(error),
-                UnexpectedEof => Self::Damaged(error.to_string()),
+                // Odd lengths and positions come from odd bytes, and nobody removes files.
+                UnexpectedEof | InvalidData | InvalidInput | NotFound => {
+                    Self::Damaged(error.to_string())
+                }
                 _ => Self::Io(error),
             },
             other => Self::Damaged(other.to_string()),
