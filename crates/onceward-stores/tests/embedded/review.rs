@@ -29,8 +29,7 @@ async fn a_purge_stops_at_the_size_of_a_batch_and_says_that_there_is_more() {
     let directory = tempfile::tempdir().unwrap();
     let clock = ManualClock::new();
     let settings = Settings { batch_bytes_max: 64 << 10, ..small() };
-    let surroundings =
-        Surroundings { clock: Arc::new(clock.clone()), ..Surroundings::default() };
+    let surroundings = Surroundings { clock: Arc::new(clock.clone()), ..Surroundings::default() };
     let store = EmbeddedStore::open_in(directory.path(), settings, surroundings).unwrap();
     for number in 0..40 {
         let key = format!("key-{number}");
