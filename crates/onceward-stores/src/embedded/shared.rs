@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use onceward_core::{
-    Effect, Record, RecordId, Stats, StoreError, StoreErrorKind,
-};
+use onceward_core::{Effect, RecordId, Stats, StoreError, StoreErrorKind};
 use parking_lot::{Condvar, Mutex};
 
-use super::codec::{self, Boot};
+use super::codec::{self, Decoded, Life};
 use super::directory::Directory;
 use super::disk::Disk;
 use super::log::{Full, Segment};
@@ -26,7 +24,7 @@ pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) settings: Settings,
     pub(super) clock: StoreClock,
-    pub(super) boot: Boot,
+    pub(super) life: Life,
     /// As of the last batch.
     pub(super) tally: Mutex<Tally>,
     pub(super) upkeep: Mutex<Upkeep>,
@@ -60,8 +58,8 @@ impl Shared {
             tree,
             disk,
             settings,
+            life: Life { boot: tally.boot, since: clock.now() },
             clock,
-            boot: tally.boot,
             tally: Mutex::new(tally),
             upkeep: Mutex::new(upkeep),
             news: Condvar::new(),
@@ -70,14 +68,14 @@ impl Shared {
     }
 
     /// Reads a record. What is in the tree was synced before, so it may be told.
-    pub(super) fn read(&self, id: &RecordId) -> Result<Option<(Record, usize)>, StoreError> {
+    pub(super) fn read(&self, id: &RecordId) -> Result<Option<Decoded>, StoreError> {
         let found = self.tree.get(&tree::record_key(id)).map_err(unreadable)?;
         let Some(bytes) = found else { return Ok(None) };
-        let record = codec::decode(id, &bytes, self.boot).map_err(|error| {
+        let decoded = codec::decode(id, &bytes, self.life).map_err(|error| {
             tracing::error!(%error, ?id, "a record cannot be read");
             failed(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(error)
         })?;
-        Ok(Some((record, bytes.len())))
+        Ok(Some(decoded))
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -16,7 +16,7 @@ use onceward_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::codec;
+use super::codec::{self, Decoded};
 use super::log::{AppendError, Frame, Log, Segment};
 use super::ops::{self, OpKind};
 use super::shared::{Shared, failed, unreadable};
@@ -249,9 +249,10 @@ impl Writer {
             return Ok(*place);
         }
         let found = self.shared.read(id)?;
-        let stored =
-            found.as_ref().map(|(record, bytes)| Counted { state: record.state.name(), bytes: *bytes });
-        let record = found.map(|(record, _)| Box::new(record));
+        let (stored, record) = match found {
+            Some(Decoded { record, counted }) => (Some(counted), Some(Box::new(record))),
+            None => (None, None),
+        };
         // What was read is in memory too, until the batch is done.
         self.bytes += stored.map_or(0, |stored| stored.bytes);
         let place = self.slots.len();
