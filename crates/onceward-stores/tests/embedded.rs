@@ -10,4 +10,5 @@ mod embedded {
     mod power;
     mod refusal;
     mod reopen;
+    mod review;
 }

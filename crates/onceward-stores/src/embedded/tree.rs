@@ -92,7 +92,7 @@ impl From<lsm_tree::Error> for TreeError {
         match error {
             lsm_tree::Error::Io(error) => match error.kind() {
                 StorageFull | QuotaExceeded => Self::NoRoom(error),
-                // A file that ends too early, or is not there, or points before its beginning.
+                // Odd lengths and positions come from odd bytes, and nobody removes files.
                 UnexpectedEof | NotFound | InvalidData | InvalidInput => {
                     Self::Damaged(error.to_string())
                 }

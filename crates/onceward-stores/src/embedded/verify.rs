@@ -6,12 +6,12 @@ use std::sync::Arc;
 use onceward_core::{RecordId, Timestamp};
 
 use super::Contents;
-use super::codec;
+use super::codec::{self, Life};
 use super::directory::Directory;
 use super::disk::{Disk, MachineDisk};
 use super::error::OpenError;
 use super::settings::Settings;
-use super::tally::{Counted, Tally};
+use super::tally::Tally;
 use super::tree::{Due, Tree, TreeError, due_key};
 use super::writer::due_of;
 
@@ -115,6 +115,7 @@ fn look_at_records(
     progress: &mut impl FnMut(u64),
 ) -> Tally {
     let mut counted = Tally::default();
+    let life = Life { boot: tally.boot, since: tally.time };
     for item in tree.records(None) {
         let (id, bytes) = match item {
             Ok(item) => item,
@@ -127,9 +128,10 @@ fn look_at_records(
         if report.records.is_multiple_of(TELL_EVERY) {
             progress(report.records);
         }
-        match codec::decode(&id, &bytes, tally.boot) {
-            Ok(record) => {
-                counted.add(Counted { state: record.state.name(), bytes: bytes.len() });
+        match codec::decode(&id, &bytes, life) {
+            Ok(decoded) => {
+                counted.add(decoded.counted);
+                let record = decoded.record;
                 let due = due_of(Some(&record)).map(|at| due_key(Due { at, id }));
                 match due.map(|key| tree.get(&key)) {
                     Some(Ok(None)) => report.found(Finding::NeverDue { id }),

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, Fenced, Holder, Retention, Settlement, StateName, Store as _, StoreAdmin as _,
+    Claim, Clock as _, Fenced, Holder, Retention, Settlement, StateName, Store as _,
+    StoreAdmin as _, SystemAmbient,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, verify};
 
@@ -163,6 +164,7 @@ fn live_and_die(directory: &Path, life: u32, ledger: &mut HashMap<String, Entry>
 /// Holds what is there against the ledger; says how many were found unknown.
 async fn check(directory: &Path, ledger: &HashMap<String, Entry>) -> u32 {
     let store = EmbeddedStore::open(directory, settings()).unwrap();
+    let now = SystemAmbient::new().now();
     let mut unknown = 0;
     for (key, entry) in ledger {
         let found = store.get(&id(key)).await.unwrap();
@@ -170,7 +172,7 @@ async fn check(directory: &Path, ledger: &HashMap<String, Entry>) -> u32 {
             continue;
         }
         assert!(entry.effects <= 1, "{key} had its effect {} times", entry.effects);
-        let state = found.as_ref().map(|record| record.state.name());
+        let state = found.as_ref().and_then(|record| record.standing(now));
         let fits = match state {
             None => !entry.claimed,
             Some(StateName::Completed) => entry.completion_asked,
