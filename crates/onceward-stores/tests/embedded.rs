@@ -7,6 +7,8 @@ mod embedded {
     mod faults;
     mod golden;
     mod kill;
+    mod ledger;
+    mod memory;
     mod power;
     mod refusal;
     mod reopen;

@@ -351,23 +351,25 @@ impl StoreAdmin for EmbeddedStore {
 fn page(shared: &Shared, query: &Query) -> Result<Page, StoreError> {
     let now = shared.clock.now();
     let mut page = Page::default();
-    for item in shared.tree.records(query.after.as_ref()) {
-        let (id, bytes) = item.map_err(unreadable)?;
-        let record = match codec::decode(&id, &bytes, shared.life) {
-            Ok(decoded) => decoded.record,
-            Err(error) => {
-                let undecodable = failed(StoreErrorKind::Undecodable, Effect::NotApplied);
-                return Err(undecodable.caused_by(error));
-            }
+    let mut last = None;
+    for entry in shared.tree.records(query.after.as_ref()) {
+        let entry = entry.map_err(unreadable)?;
+        let id = entry.id;
+        let record = match shared.decode(entry) {
+            Ok(Decoded { record, .. }) if query.matches(&record, now) => Some(record),
+            Ok(_) => continue,
+            Err(error) if error.kind == StoreErrorKind::Undecodable => None,
+            Err(error) => return Err(error),
         };
-        if !query.matches(&record, now) {
-            continue;
-        }
-        if page.records.len() == query.page_size() {
-            page.next = page.records.last().map(|record| record.id);
+        if page.records.len() + page.undecodable.len() == query.page_size() {
+            page.next = last;
             break;
         }
-        page.records.push(record);
+        last = Some(id);
+        match record {
+            Some(record) => page.records.push(record),
+            None => page.undecodable.push(id),
+        }
     }
     Ok(page)
 }

@@ -15,7 +15,7 @@ use super::log::{Full, Number, Segment};
 use super::settings::Settings;
 use super::tally::Tally;
 use super::time::StoreClock;
-use super::tree::{self, Tree, TreeError};
+use super::tree::{self, Entry, Tree, TreeError};
 
 /// One open store.
 #[derive(Debug)]
@@ -74,13 +74,16 @@ impl Shared {
 
     /// Reads a record. What is in the tree was synced before, so it may be told.
     pub(super) fn read(&self, id: &RecordId) -> Result<Option<Decoded>, StoreError> {
-        let found = self.tree.get(&tree::record_key(id)).map_err(unreadable)?;
-        let Some(bytes) = found else { return Ok(None) };
-        let decoded = codec::decode(id, &bytes, self.life).map_err(|error| {
+        let found = self.tree.get(&tree::record_key(id)).transpose();
+        found.map(|value| self.decode(Entry { id: *id, value })).transpose()
+    }
+
+    /// What an entry of the tree says.
+    pub(super) fn decode(&self, Entry { id, value }: Entry) -> Result<Decoded, StoreError> {
+        codec::decode(&id, &value.map_err(unreadable)?, self.life).map_err(|error| {
             tracing::error!(%error, ?id, "a record cannot be read");
             failed(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(error)
-        })?;
-        Ok(Some(decoded))
+        })
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -12,7 +12,7 @@ use super::disk::{Disk, MachineDisk};
 use super::error::OpenError;
 use super::settings::Settings;
 use super::tally::Tally;
-use super::tree::{Due, Tree, TreeError, due_key};
+use super::tree::{Due, Entry, Tree, TreeError, due_key};
 use super::writer::due_of;
 
 /// Records between two calls of `progress`.
@@ -116,9 +116,9 @@ fn look_at_records(
 ) -> Tally {
     let mut counted = Tally::default();
     let life = Life { boot: tally.boot, since: tally.time };
-    for item in tree.records(None) {
-        let (id, bytes) = match item {
-            Ok(item) => item,
+    for entry in tree.records(None) {
+        let Entry { id, value } = match entry {
+            Ok(entry) => entry,
             Err(error) => {
                 report.found(unreadable("records", &error));
                 break;
@@ -128,7 +128,11 @@ fn look_at_records(
         if report.records.is_multiple_of(TELL_EVERY) {
             progress(report.records);
         }
-        match codec::decode(&id, &bytes, life) {
+        let why = |error: &dyn std::error::Error| error.to_string();
+        let decoded = value
+            .map_err(|error| why(&error))
+            .and_then(|bytes| codec::decode(&id, &bytes, life).map_err(|error| why(&error)));
+        match decoded {
             Ok(decoded) => {
                 counted.add(decoded.counted);
                 let record = decoded.record;
@@ -140,7 +144,7 @@ fn look_at_records(
                     None => {}
                 }
             }
-            Err(error) => report.found(Finding::Undecodable { id, why: error.to_string() }),
+            Err(why) => report.found(Finding::Undecodable { id, why }),
         }
     }
     progress(report.records);
