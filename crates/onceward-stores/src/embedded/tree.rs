@@ -226,7 +226,11 @@ impl Tree {
             let lock = self.tree.get_flush_lock();
             self.tree.flush(&lock, KEEP_NO_OLD_VERSIONS).map(drop)
         })?;
-        // lsm-tree syncs its value files, but not the directory that names them.
+        self.sync_value_names()
+    }
+
+    /// lsm-tree syncs its value files, but not the directory that names them.
+    fn sync_value_names(&self) -> Result<(), TreeError> {
         sync_directory(&self.path.join(BLOBS)).map_err(TreeError::Io)
     }
 
@@ -234,12 +238,17 @@ impl Tree {
     pub(super) fn compact_step(&self) -> Result<bool, TreeError> {
         let before = self.tree.current_version().id();
         guarded(|| self.tree.compact(self.strategy.clone(), KEEP_NO_OLD_VERSIONS))?;
-        Ok(self.tree.current_version().id() != before)
+        let changed = self.tree.current_version().id() != before;
+        if changed {
+            self.sync_value_names()?;
+        }
+        Ok(changed)
     }
 
     /// Rewrites all keys, and the values in files that were known to be mostly dead.
     pub(super) fn compact_all(&self) -> Result<(), TreeError> {
-        guarded(|| self.tree.major_compact(TABLE_BYTES, KEEP_NO_OLD_VERSIONS))
+        guarded(|| self.tree.major_compact(TABLE_BYTES, KEEP_NO_OLD_VERSIONS))?;
+        self.sync_value_names()
     }
 
     /// Bytes of values that are dead and still on the disk.
