@@ -22,8 +22,10 @@ use super::shared::{Shared, failed, unreadable};
 use super::tally::{Counted, Tally};
 use super::tree::{self, Due};
 
-/// How often the free space is looked at.
-const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(500);
+/// How often the free space is looked at: so often that no disk fills the reserve meanwhile.
+const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(20);
+/// How long to wait for the threads behind before looking again whether that is needed.
+const WAIT_AT_MOST: Duration = Duration::from_millis(500);
 /// Memtables that may wait to be written; then calls wait for the disk.
 const WAITING_MAX: usize = 4;
 /// Young runs of tables before calls wait for compaction: reads look at each of them.
@@ -514,7 +516,7 @@ impl Writer {
             upkeep.flush |= flushing;
             upkeep.compact |= cleaning;
             shared.news.notify_all();
-            shared.news.wait_for(&mut upkeep, LOOK_AT_ROOM_EVERY);
+            shared.news.wait_for(&mut upkeep, WAIT_AT_MOST);
         }
     }
 
