@@ -364,6 +364,7 @@ struct Limit {
     seconds: f64,
     syncs: u64,
     bytes: u64,
+    micros: Vec<u32>,
     ratios: Vec<f64>,
 }
 
@@ -374,7 +375,8 @@ impl Limit {
         let zeros = vec![0; 1 << 20];
         (0..RAW_BYTES >> 20).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
         file.sync_all().unwrap();
-        Self { file, operations: 0.0, seconds: 0.0, syncs: 0, bytes: 0, ratios: Vec::new() }
+        let (micros, ratios) = (Vec::new(), Vec::new());
+        Self { file, operations: 0.0, seconds: 0.0, syncs: 0, bytes: 0, micros, ratios }
     }
 
     /// Appends batches of as many bytes as a sync had, with one fdatasync each.
@@ -386,8 +388,10 @@ impl Limit {
             if position + bytes > RAW_BYTES {
                 position = 0;
             }
+            let began = Instant::now();
             self.file.write_all_at(&batch, position).unwrap();
             self.file.sync_data().unwrap();
+            self.micros.push(began.elapsed().as_micros() as u32);
             position += bytes;
             syncs += 1;
         }
@@ -414,9 +418,15 @@ impl Limit {
 impl std::fmt::Display for Limit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (calls, bytes) = (self.operations / self.syncs as f64, self.bytes / self.syncs);
-        let micros = self.seconds * 1e6 / self.syncs as f64;
-        let rate = self.rate();
-        write!(f, "limit {rate:.0} op/s ({calls:.1} calls, {bytes} bytes, {micros:.0} µs a sync)")
+        let mean = self.seconds * 1e6 / self.syncs as f64;
+        let mut micros = self.micros.clone();
+        micros.sort_unstable();
+        let median = micros[micros.len() / 2];
+        write!(
+            f,
+            "limit {:.0} op/s ({calls:.1} calls, {bytes} bytes, {mean:.0} µs a sync, p50 {median} µs)",
+            self.rate()
+        )
     }
 }
 
