@@ -1,0 +1,47 @@
+//! The few things the log asks of the disk, behind a seam, so that tests can fail them.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+/// What the store needs of a disk beyond plain reading. [`MachineDisk`] is the one to use;
+/// tests bring others that fail, fill up or lose what was not synced.
+pub trait Disk: Debug + Send + Sync + 'static {
+    /// Writes all of `bytes` at `offset`. Not durable before [`Disk::sync`].
+    fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes everything written to the file durable. An error means that nobody knows what
+    /// is on the disk: the store stops.
+    fn sync(&self, file: &File) -> io::Result<()>;
+
+    /// Bytes that an ordinary user may still write beside `directory`.
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
+}
+
+/// The machine's own disk.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MachineDisk;
+
+impl Disk for MachineDisk {
+    fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+
+    /// Data only: segments are written full before they are used, so no length and no
+    /// allocation changes afterwards.
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(directory)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}
+
+/// Makes creations, renames and removals in a directory durable.
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}

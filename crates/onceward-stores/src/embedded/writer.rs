@@ -1,0 +1,579 @@
+//! The one writer: takes whatever calls have queued up, decides them one after another by
+//! the core's truth table, makes them durable by one sync, and only then answers them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use onceward_core::machine::{self, Next, Step};
+use onceward_core::{
+    Claim, ClaimRequest, Effect, Fence, Fenced, Lease, Purged, Record, RecordId, RenewRequest,
+    ResolveRequest, SettleRequest, StateName, StoreError, StoreErrorKind, Timestamp,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use super::codec::{self, Decoded};
+use super::log::{AppendError, Frame, Log, Number, Segment};
+use super::ops::{self, OpKind};
+use super::recent::{IdMap, Known, Recent};
+use super::shared::{Shared, failed, unreadable};
+use super::tally::{Counted, Tally};
+use super::tree::{self, Due};
+
+/// How often the free space is looked at: so often that no disk fills the reserve meanwhile.
+const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(20);
+/// How long to wait for the threads behind before looking again whether that is needed.
+const WAIT_AT_MOST: Duration = Duration::from_millis(500);
+/// Memtables that may wait to be written; then calls wait for the disk.
+const WAITING_MAX: usize = 4;
+/// Young runs of tables before calls wait for compaction: reads look at each of them.
+const YOUNG_RUNS_MAX: usize = 24;
+/// Full segments that make the memtable be written even if it is small.
+const FULL_SEGMENTS_MAX: usize = 6;
+/// Most records that one purge touches, so that one sync does not take too long.
+const PURGE_MAX: usize = 10_000;
+
+pub(super) type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
+
+/// A call that may change something.
+#[derive(Debug)]
+pub(super) enum Job {
+    Claim(Box<ClaimRequest>, Seen, Answer<Claim>),
+    Renew(RenewRequest, Answer<Fenced<Lease>>),
+    Settle(Box<SettleRequest>, Answer<Fenced<()>>),
+    Resolve(Box<ResolveRequest>, Answer<Fenced<()>>),
+    Purge(usize, Answer<Purged>),
+    /// Have everything in memory written into the tree's files.
+    Seal(Answer<()>),
+}
+
+/// What a caller has seen of a record by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// There was none, when at least this batch was in the tree.
+    AbsentAt(Number),
+    /// Something, or nothing was looked at.
+    Unsaid,
+}
+
+/// A decided call that waits for its batch to be durable.
+enum Decided {
+    Claim(Answer<Claim>, Claim),
+    Lease(Answer<Fenced<Lease>>, Fenced<Lease>),
+    Fenced(Answer<Fenced<()>>, Fenced<()>),
+    Purged(Answer<Purged>, Purged),
+}
+
+impl Decided {
+    /// Whoever asked may be gone; the step is taken all the same.
+    fn tell(self) {
+        match self {
+            Self::Claim(to, answer) => drop(to.send(Ok(answer))),
+            Self::Lease(to, answer) => drop(to.send(Ok(answer))),
+            Self::Fenced(to, answer) => drop(to.send(Ok(answer))),
+            Self::Purged(to, answer) => drop(to.send(Ok(answer))),
+        }
+    }
+
+    fn fail(self, error: StoreError) {
+        match self {
+            Self::Claim(to, _) => drop(to.send(Err(error))),
+            Self::Lease(to, _) => drop(to.send(Err(error))),
+            Self::Fenced(to, _) => drop(to.send(Err(error))),
+            Self::Purged(to, _) => drop(to.send(Err(error))),
+        }
+    }
+}
+
+/// One record as the batch sees it.
+struct Slot {
+    id: RecordId,
+    /// How it is counted in the tree.
+    stored: Option<Counted>,
+    record: Option<Box<Record>>,
+    changed: bool,
+}
+
+/// A record, and how it is counted.
+type Found = (Option<Box<Record>>, Option<Counted>);
+
+/// The thread's state.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    log: Log,
+    tally: Tally,
+    recent: Recent,
+    /// The last batch whose memtable was sealed.
+    sealed: u64,
+    has_room: bool,
+    room_looked_at: Option<Instant>,
+    // The batch that is being put together; kept for its memory.
+    frame: Frame,
+    slots: Vec<Slot>,
+    places: IdMap<usize>,
+    dues_done: Vec<Due>,
+    decided: Vec<Decided>,
+    bytes: usize,
+}
+
+/// Starts the writer; it ends when the last sender is gone.
+pub(super) fn start(
+    shared: Arc<Shared>,
+    log: Log,
+    tally: Tally,
+    sealed: u64,
+    jobs: mpsc::Receiver<Job>,
+) -> std::io::Result<JoinHandle<()>> {
+    let recent = Recent::after(log.last());
+    let writer = Writer {
+        shared,
+        log,
+        recent,
+        tally,
+        sealed,
+        has_room: true,
+        room_looked_at: None,
+        frame: Frame::new(),
+        slots: Vec::new(),
+        places: IdMap::default(),
+        dues_done: Vec::new(),
+        decided: Vec::new(),
+        bytes: 0,
+    };
+    thread::Builder::new().name("onceward-writer".into()).spawn(move || writer.run(jobs))
+}
+
+impl Writer {
+    fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let _guard = PoisonOnPanic(Arc::clone(&self.shared));
+        let most = self.shared.settings.batch_calls_max;
+        let mut queue = Vec::with_capacity(most);
+        while jobs.blocking_recv_many(&mut queue, most) > 0 {
+            let mut queued = queue.drain(..);
+            while queued.len() > 0 {
+                self.batch(&mut queued);
+            }
+        }
+        if let Err(error) = self.log.close() {
+            tracing::warn!(%error, "the log's mark could not be synced at the end");
+        }
+    }
+
+    /// Decides calls until the batch is large enough, and makes them durable.
+    fn batch(&mut self, queued: &mut impl Iterator<Item = Job>) {
+        self.look_at_room();
+        let now = self.shared.clock.now();
+        self.tally.time = now;
+        let limit = self.shared.settings.batch_bytes_max;
+        while self.bytes < limit
+            && let Some(job) = queued.next()
+        {
+            self.decide(job, now);
+        }
+        self.commit();
+        self.slots.clear();
+        self.places.clear();
+        self.dues_done.clear();
+        self.bytes = 0;
+        self.frame.clear();
+        self.keep_memory_bounded();
+    }
+
+    fn decide(&mut self, job: Job, now: Timestamp) {
+        match job {
+            Job::Claim(request, seen, to) => match self.claim(&request, seen, now) {
+                Ok(answer) => self.decided.push(Decided::Claim(to, answer)),
+                Err(error) => drop(to.send(Err(error))),
+            },
+            Job::Renew(request, to) => {
+                match self.step(&request.id, |record, _| machine::renew(record, &request, now)) {
+                    Ok(answer) => self.decided.push(Decided::Lease(to, answer)),
+                    Err(error) => drop(to.send(Err(error))),
+                }
+            }
+            Job::Settle(request, to) => {
+                let step = self.step(&request.id, |it, _| machine::settle(it, &request, now));
+                self.fenced(to, step);
+            }
+            Job::Resolve(request, to) => {
+                let step = self.step(&request.id, |it, _| machine::resolve(it, &request, now));
+                self.fenced(to, step);
+            }
+            Job::Purge(limit, to) => match self.purge(limit.min(PURGE_MAX), now) {
+                Ok(purged) => self.decided.push(Decided::Purged(to, purged)),
+                Err(error) => drop(to.send(Err(error))),
+            },
+            Job::Seal(to) => {
+                self.seal();
+                drop(to.send(Ok(())));
+            }
+        }
+    }
+
+    fn fenced(&mut self, to: Answer<Fenced<()>>, step: Result<Fenced<()>, StoreError>) {
+        match step {
+            Ok(answer) => self.decided.push(Decided::Fenced(to, answer)),
+            Err(error) => drop(to.send(Err(error))),
+        }
+    }
+
+    fn claim(
+        &mut self,
+        request: &ClaimRequest,
+        seen: Seen,
+        now: Timestamp,
+    ) -> Result<Claim, StoreError> {
+        let place = self.place(&request.id, seen)?;
+        let record = self.slots[place].record.as_deref();
+        let step = machine::claim(record, request, self.tally.forgotten, now);
+        let grants = matches!(step.answer, Claim::Granted { .. }) && step.next != Next::Same;
+        if grants && !self.has_room {
+            return Err(failed(StoreErrorKind::Full, Effect::NotApplied)
+                .caused_by("the disk's free space is below the reserve"));
+        }
+        Ok(self.take(place, step))
+    }
+
+    /// Takes one step of the machine on one record.
+    fn step<A>(
+        &mut self,
+        id: &RecordId,
+        step: impl FnOnce(Option<&Record>, Fence) -> Step<A>,
+    ) -> Result<A, StoreError> {
+        let place = self.place(id, Seen::Unsaid)?;
+        let step = step(self.slots[place].record.as_deref(), self.tally.forgotten);
+        Ok(self.take(place, step))
+    }
+
+    fn take<A>(&mut self, place: usize, step: Step<A>) -> A {
+        let slot = &mut self.slots[place];
+        match step.next {
+            Next::Same => {}
+            Next::Put(record) => {
+                self.bytes += record.bytes();
+                slot.record = Some(record);
+                slot.changed = true;
+            }
+            Next::Remove => {
+                slot.record = None;
+                slot.changed = true;
+            }
+        }
+        step.answer
+    }
+
+    /// Where the batch has a record, found at its first mention.
+    fn place(&mut self, id: &RecordId, seen: Seen) -> Result<usize, StoreError> {
+        if let Some(place) = self.places.get(id) {
+            return Ok(*place);
+        }
+        let (record, stored) = self.find(id, seen)?;
+        // What was read is in memory too, until the batch is done.
+        self.bytes += stored.map_or(0, |stored| stored.bytes);
+        let place = self.slots.len();
+        self.slots.push(Slot { id: *id, stored, record, changed: false });
+        self.places.insert(*id, place);
+        Ok(place)
+    }
+
+    /// A record as the last batch left it, with as little looking as possible.
+    fn find(&self, id: &RecordId, seen: Seen) -> Result<Found, StoreError> {
+        match (self.recent.get(id), seen) {
+            (Some(Known::Running(record, stored)), _) => {
+                return Ok((Some(record.clone()), Some(*stored)));
+            }
+            (None, Seen::AbsentAt(number)) if self.recent.covers(number) => {
+                return Ok((None, None));
+            }
+            (Some(Known::Changed) | None, _) => {}
+        }
+        Ok(match self.shared.read(id)? {
+            Some(Decoded { record, counted }) => (Some(Box::new(record)), Some(counted)),
+            None => (None, None),
+        })
+    }
+
+    /// Lets go what is due, walking over due entries only.
+    fn purge(&mut self, limit: usize, now: Timestamp) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        let mut swept = now;
+        // Something always goes, even if calls before this one have filled the batch.
+        let limit_bytes = self.bytes + self.shared.settings.batch_bytes_max;
+        for due in self.shared.tree.due(self.tally.swept) {
+            let due = due.map_err(unreadable)?;
+            if due.at > now {
+                break;
+            }
+            if self.bytes >= limit_bytes || self.dues_done.len() >= PURGE_MAX {
+                purged.more = true;
+                swept = due.at;
+                break;
+            }
+            let place = match self.place(&due.id, Seen::Unsaid) {
+                Ok(place) => place,
+                // What cannot be read is not removed either; `verify` names it.
+                Err(error) if error.kind == StoreErrorKind::Undecodable => continue,
+                Err(error) => return Err(error),
+            };
+            // An entry whose record has gone on since is only removed itself.
+            let current = due_of(self.slots[place].record.as_deref()) == Some(due.at);
+            if current && purged.removed + purged.tombstoned >= limit {
+                purged.more = true;
+                swept = due.at;
+                break;
+            }
+            if current {
+                self.let_go(place, now, &mut purged);
+            }
+            self.dues_done.push(due);
+            self.bytes += size_of::<Due>();
+        }
+        // Entries of this very millisecond may still come.
+        self.tally.swept = swept;
+        Ok(purged)
+    }
+
+    fn let_go(&mut self, place: usize, now: Timestamp, purged: &mut Purged) {
+        let Some(record) = self.slots[place].record.as_deref() else { return };
+        let (next, fence) = (machine::sweep(record, now), record.fence);
+        match next {
+            Next::Same => return,
+            Next::Put(_) => purged.tombstoned += 1,
+            Next::Remove => {
+                purged.removed += 1;
+                self.tally.forgotten = self.tally.forgotten.max(fence);
+            }
+        }
+        self.take(place, Step { answer: (), next });
+    }
+
+    /// Makes the batch durable, puts it into the tree, and answers it.
+    fn commit(&mut self) {
+        let before = *self.shared.tally.lock();
+        let written = self.write_frame();
+        let outcome = if written.is_empty() { Ok(None) } else { self.append().map(Some) };
+        match outcome {
+            Ok(number) => {
+                if let Some(number) = number {
+                    self.apply(&written, number);
+                    self.remember(number);
+                    self.shared.applied.store(number, Ordering::Release);
+                }
+                *self.shared.tally.lock() = self.tally;
+                self.decided.drain(..).for_each(Decided::tell);
+            }
+            Err(AppendError::NoRoom(error)) => {
+                self.tally = before;
+                let error = error.to_string();
+                self.fail_all(|| {
+                    failed(StoreErrorKind::Full, Effect::NotApplied).caused_by(error.clone())
+                });
+            }
+            Err(AppendError::Broken(error)) => {
+                self.shared.poison(format!("writing the log failed: {error}"));
+                let shared = Arc::clone(&self.shared);
+                self.fail_all(|| shared.poisoned(Effect::MayHaveBeenApplied));
+            }
+        }
+    }
+
+    fn fail_all(&mut self, error: impl Fn() -> StoreError) {
+        self.decided.drain(..).for_each(|decided| decided.fail(error()));
+    }
+
+    /// Writes what changed into the frame; says where each part of it is.
+    fn write_frame(&mut self) -> Vec<Written> {
+        let mut written = Vec::new();
+        let payload = self.frame.payload();
+        let tally_at = payload.len();
+        payload.extend([0; Tally::BYTES]);
+        for slot in self.slots.iter_mut().filter(|slot| slot.changed) {
+            if let Some(stored) = slot.stored.take() {
+                self.tally.subtract(stored);
+            }
+            let key = tree::record_key(&slot.id);
+            let Some(record) = slot.record.as_deref() else {
+                written.push(Written::remove(payload, &key));
+                continue;
+            };
+            let put =
+                Written::put(payload, &key, |out| codec::encode(record, self.tally.boot, out));
+            let stored = Counted { state: record.state.name(), bytes: put.value.len() };
+            self.tally.add(stored);
+            slot.stored = Some(stored);
+            written.push(put);
+            if let Some(at) = due_of(Some(record)) {
+                let key = tree::due_key(Due { at, id: slot.id });
+                written.push(Written::put(payload, &key, |_| {}));
+            }
+        }
+        self.dues_done.sort_unstable_by_key(|due| (due.at, due.id));
+        self.dues_done.dedup();
+        for due in &self.dues_done {
+            let slot = self.places.get(&due.id).map(|place| &self.slots[*place]);
+            let again =
+                slot.is_some_and(|it| it.changed && due_of(it.record.as_deref()) == Some(due.at));
+            if !again {
+                written.push(Written::remove(payload, &tree::due_key(*due)));
+            }
+        }
+        payload[tally_at..tally_at + Tally::BYTES].copy_from_slice(&self.tally.encode());
+        written
+    }
+
+    fn append(&mut self) -> Result<u64, AppendError> {
+        if self.shared.is_poisoned() {
+            return Err(AppendError::Broken(std::io::Error::other("the store has stopped")));
+        }
+        while !self.log.has_room(&self.frame) {
+            let next = self.next_segment()?;
+            let full = self.log.turn(next);
+            self.shared.upkeep.lock().full.push_back(full);
+        }
+        self.log.append(&mut self.frame)
+    }
+
+    /// The segment that was made ready, or else one made now.
+    fn next_segment(&mut self) -> Result<Segment, AppendError> {
+        let mut upkeep = self.shared.upkeep.lock();
+        let bytes = Log::bytes_for(&self.frame).max(self.shared.settings.segment_bytes);
+        upkeep.no_room = None;
+        loop {
+            if let Some(segment) = upkeep.ready.take() {
+                return Ok(segment);
+            }
+            if self.shared.is_poisoned() {
+                return Err(AppendError::Broken(std::io::Error::other("the store has stopped")));
+            }
+            if let Some(error) = upkeep.no_room.clone() {
+                return Err(AppendError::NoRoom(std::io::Error::other(error)));
+            }
+            upkeep.segment = Some(bytes);
+            self.shared.news.notify_all();
+            self.shared.news.wait(&mut upkeep);
+        }
+    }
+
+    fn apply(&self, written: &[Written], number: u64) {
+        for part in written {
+            let key = self.frame.slice(part.key.clone());
+            match part.kind {
+                OpKind::Put => {
+                    self.shared.tree.put(key, self.frame.slice(part.value.clone()), number);
+                }
+                OpKind::Remove => self.shared.tree.remove(key, number),
+            }
+        }
+    }
+
+    /// Keeps what this batch changed.
+    fn remember(&mut self, number: Number) {
+        for slot in self.slots.drain(..).filter(|slot| slot.changed) {
+            let known = match (slot.record, slot.stored) {
+                (Some(record), Some(stored)) if stored.state == StateName::Running => {
+                    Known::Running(record, stored)
+                }
+                _ => Known::Changed,
+            };
+            self.recent.put(slot.id, known, number);
+        }
+    }
+
+    fn look_at_room(&mut self) {
+        if self.room_looked_at.is_some_and(|at| at.elapsed() < LOOK_AT_ROOM_EVERY) {
+            return;
+        }
+        self.room_looked_at = Some(Instant::now());
+        // Not knowing is no reason to refuse: writing will tell.
+        self.has_room = match self.shared.disk.free_bytes(self.shared.path()) {
+            Ok(free) => free >= self.shared.settings.reserve_bytes,
+            Err(error) => {
+                tracing::warn!(%error, "the free space of the disk cannot be read");
+                true
+            }
+        };
+    }
+
+    /// Has memory written into files when there is much of it, and waits when the files
+    /// cannot keep up.
+    fn keep_memory_bounded(&mut self) {
+        self.want_segment();
+        let shared = Arc::clone(&self.shared);
+        let large = shared.tree.memtable_bytes() > shared.settings.memtable_bytes;
+        let long = shared.upkeep.lock().full.len() > FULL_SEGMENTS_MAX;
+        if (large || long && shared.tree.waiting() == 0) && shared.tree.waiting() < WAITING_MAX {
+            self.seal();
+        }
+        let mut upkeep = shared.upkeep.lock();
+        while !shared.is_poisoned() && upkeep.no_room.is_none() {
+            let flushing = large && shared.tree.waiting() >= WAITING_MAX;
+            let cleaning = !upkeep.compaction_halted && shared.tree.young_runs() >= YOUNG_RUNS_MAX;
+            if !flushing && !cleaning {
+                break;
+            }
+            upkeep.flush |= flushing;
+            upkeep.compact |= cleaning;
+            shared.news.notify_all();
+            shared.news.wait_for(&mut upkeep, WAIT_AT_MOST);
+        }
+    }
+
+    fn want_segment(&self) {
+        let mut upkeep = self.shared.upkeep.lock();
+        if self.log.is_half_full() && upkeep.ready.is_none() && upkeep.segment.is_none() {
+            upkeep.segment = Some(self.shared.settings.segment_bytes);
+            self.shared.news.notify_all();
+        }
+    }
+
+    fn seal(&mut self) {
+        let last = self.log.last();
+        if last > self.sealed {
+            self.shared.tree.seal(&self.tally, last);
+            self.sealed = last;
+        }
+        self.shared.upkeep.lock().flush = true;
+        self.shared.news.notify_all();
+    }
+}
+
+/// A part of a frame: what to do with which key.
+struct Written {
+    kind: OpKind,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Written {
+    fn put(payload: &mut Vec<u8>, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let (key, value) = ops::put(payload, key, value);
+        Self { kind: OpKind::Put, key, value }
+    }
+
+    fn remove(payload: &mut Vec<u8>, key: &[u8]) -> Self {
+        Self { kind: OpKind::Remove, key: ops::remove(payload, key), value: 0..0 }
+    }
+}
+
+/// When the next thing happens to a record by time alone.
+pub(super) fn due_of(record: Option<&Record>) -> Option<Timestamp> {
+    let state = &record?.state;
+    let retained = state.retained()?;
+    Some(match state.name() {
+        StateName::Expired => retained.tombstone_until,
+        _ => retained.until,
+    })
+}
+
+/// A writer that panicked answers nobody any more: say so at once.
+struct PoisonOnPanic(Arc<Shared>);
+
+impl Drop for PoisonOnPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.poison("the writer panicked".into());
+        }
+    }
+}

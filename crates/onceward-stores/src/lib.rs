@@ -1,0 +1,12 @@
+//! Where Onceward keeps its records.
+//!
+//! Every store here runs the core's one truth table and passes the one conformance suite.
+//! Each is behind a feature named after it:
+//!
+//! - `embedded`: [`embedded::EmbeddedStore`], durable in one directory, without a server.
+
+// A panic in here would make an outcome unknown that is known.
+#![warn(clippy::unwrap_used, clippy::expect_used)]
+
+#[cfg(feature = "embedded")]
+pub mod embedded;

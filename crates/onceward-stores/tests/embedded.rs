@@ -1,0 +1,16 @@
+//! The embedded store: the one suite, and what it promises beyond.
+
+mod embedded {
+    pub(crate) mod common;
+    mod conformance;
+    mod damage;
+    mod faults;
+    mod golden;
+    mod kill;
+    mod ledger;
+    mod memory;
+    mod power;
+    mod refusal;
+    mod reopen;
+    mod review;
+}
