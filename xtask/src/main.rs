@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own commands.
 
 mod bench;
+mod services;
 mod steps;
 mod tools;
 
@@ -59,6 +60,16 @@ enum Xtask {
         /// Only this one
         only: Option<bench::Benchmark>,
     },
+    /// Private servers on free loopback ports, stopped at the end whatever happens
+    ///
+    /// Examples:
+    ///   cargo xtask services                     all of them, until Ctrl-C
+    ///   cargo xtask services postgres redis      these, and prints NAME=url lines
+    ///   cargo xtask services run -- <command>    beside a command, with the URLs as variables
+    ///   cargo xtask services list                what is found, what would be installed
+    ///   cargo xtask services install             installs what is missing
+    #[command(verbatim_doc_comment)]
+    Services(services::Services),
 }
 
 fn main() -> ExitCode {
@@ -74,6 +85,7 @@ fn main() -> ExitCode {
             status(cargo("run --release --quiet -p onceward-fuzz --").args(arguments))
         }
         Xtask::Bench { only } => bench::run(only),
+        Xtask::Services(services) => services::run(services),
     }
 }
 

@@ -1,0 +1,151 @@
+//! PostgreSQL.
+
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+
+use rustix::process::Signal;
+
+use crate::error::ServiceError;
+use crate::home::Home;
+use crate::launch::Launch;
+use crate::program::{Found, Program};
+use crate::server::{Recipe, Server, Stop, tail};
+
+/// Settings of a PostgreSQL. Anybody on this machine may connect, as `postgres`, without a
+/// password.
+///
+/// ```no_run
+/// # use onceward_services::{Postgres, ServiceError};
+/// # fn start() -> Result<(), ServiceError> {
+/// let postgres = Postgres::default().fsync(false).setting("max_connections", "20").start()?;
+/// println!("psql {}", postgres.url());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Postgres {
+    settings: Vec<(String, String)>,
+}
+
+/// Logical decoding is among what is tested, and tests hold many connections.
+const SETTINGS: [(&str, &str); 6] = [
+    ("listen_addresses", "127.0.0.1"),
+    ("unix_socket_directories", ""),
+    ("logging_collector", "off"),
+    ("log_destination", "stderr"),
+    ("wal_level", "logical"),
+    ("max_connections", "200"),
+];
+
+impl Default for Postgres {
+    fn default() -> Self {
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Self { settings: SETTINGS.map(owned).to_vec() }
+    }
+}
+
+impl Postgres {
+    /// Whether a commit waits for the disk; it does by default. Data survives `kill` either
+    /// way: only a crash of the machine tells the difference, and the speed.
+    #[must_use]
+    pub fn fsync(self, on: bool) -> Self {
+        self.setting("fsync", if on { "on" } else { "off" })
+    }
+
+    /// One setting of `postgresql.conf`; the last one of a name counts.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Creates an empty database cluster and starts it.
+    ///
+    /// # Errors
+    ///
+    /// If PostgreSQL is missing or does not start.
+    pub fn start(&self) -> Result<Server, ServiceError> {
+        let found = Program::Postgres.find()?;
+        Home::for_starting(|home| {
+            create(home, &found)?;
+            Server::new(home, self.recipe(home, &found))
+        })
+    }
+
+    fn recipe(&self, home: &Home, found: &Found) -> Recipe {
+        let port = home.port(0);
+        let mut arguments = vec!["-D".to_owned(), data(home), "-p".to_owned(), port.to_string()];
+        for (name, value) in &self.settings {
+            arguments.extend(["-c".to_owned(), format!("{name}={value}")]);
+        }
+        Recipe {
+            name: "postgres".to_owned(),
+            found: found.clone(),
+            executable: "postgres",
+            arguments,
+            port,
+            url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
+            ready: "database system is ready to accept connections",
+            // "Fast": connections are ended, what they had not committed is rolled back.
+            stop: Stop::Signal(Signal::INT),
+        }
+    }
+}
+
+/// Runs SQL by `psql` and returns its rows, columns separated by `|`.
+///
+/// For tests that have no driver: it starts a process.
+///
+/// # Errors
+///
+/// If the SQL fails, or there is nobody to connect to.
+pub fn query(postgres: &Server, sql: &str) -> Result<String, ServiceError> {
+    let (home, found) = postgres.origin();
+    let words = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", postgres.url(), "-c", sql];
+    let output = run(home, found, "psql", &words)?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    } else {
+        Err(postgres.failed(String::from_utf8_lossy(&output.stderr).trim_end()))
+    }
+}
+
+/// `-N`: what is created is not worth an fsync, what is committed later is.
+fn create(home: &Arc<Home>, found: &Found) -> Result<(), ServiceError> {
+    let data = data(home);
+    let words = ["-D", &data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "-N"];
+    let output = run(home, found, "initdb", &words)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    Err(ServiceError::Failed {
+        server: "initdb".to_owned(),
+        what: output.status.to_string(),
+        log: tail(&String::from_utf8_lossy(&text)),
+    })
+}
+
+fn data(home: &Home) -> String {
+    home.directory().join("data").display().to_string()
+}
+
+/// Runs one of PostgreSQL's other programs to its end.
+fn run(
+    home: &Home,
+    found: &Found,
+    executable: &str,
+    words: &[&str],
+) -> Result<Output, ServiceError> {
+    let launch = Launch {
+        home,
+        name: executable,
+        found: &found.sibling(executable),
+        executable,
+        arguments: &words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(),
+    };
+    let mut command = launch.command()?.command;
+    let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+    let _was_never_written = std::fs::remove_file(launch.pid_file());
+    output.map_err(ServiceError::io(format!("running {executable}")))
+}
