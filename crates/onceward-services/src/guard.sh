@@ -28,6 +28,12 @@ done
 for file in "$1"/*.container; do
     [ -s "$file" ] && docker rm --force "$(cat "$file")"
 done
+# A PostgreSQL that was killed leaves a piece of shared memory, whose id it notes here. One in a
+# container had memory of its own.
+note=$1/data/postmaster.pid
+if [ -s "$note" ] && [ ! -e "$1/postgres.container" ]; then
+    ipcrm -m "$(awk 'NR == 7 { print $2 }' "$note")"
+fi
 # What was killed may be writing its last file.
 tries=0
 until rm -rf "$1" || [ "$tries" -ge 50 ]; do

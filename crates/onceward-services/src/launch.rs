@@ -43,9 +43,8 @@ impl Launch<'_> {
         command.stdin(Stdio::null()).process_group(0).current_dir(self.home.directory());
         // Logs are read by us; and settings of the person's own servers are not for ours.
         command.env("LC_ALL", "C").env_remove("PGDATA").env_remove("PGPORT");
-        match (self.home.owner(), &container) {
-            (Some(owner), None) => drop(command.uid(owner.uid).gid(owner.gid)),
-            (_, Some(_)) | (None, None) => {}
+        if let (Some(owner), None) = (self.home.owner(), &container) {
+            command.uid(owner.uid).gid(owner.gid);
         }
         Ok(Launched { command, container })
     }

@@ -43,7 +43,7 @@ mod wait;
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
 pub use pgbouncer::PgBouncer;
-pub use postgres::{Postgres, query};
+pub use postgres::{Postgres, query, query_in};
 pub use program::{Found, Program};
 pub use redis::{Redis, RedisPair};
 pub use redis_cluster::RedisCluster;

@@ -27,12 +27,14 @@ pub struct Postgres {
     settings: Vec<(String, String)>,
 }
 
-/// Logical decoding is among what is tested, and tests hold many connections.
-const SETTINGS: [(&str, &str); 6] = [
+/// Logical decoding is among what is tested, tests hold many connections, and a killed server
+/// leaves nothing outside of its directory.
+const SETTINGS: [(&str, &str); 7] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),
     ("logging_collector", "off"),
     ("log_destination", "stderr"),
+    ("dynamic_shared_memory_type", "mmap"),
     ("wal_level", "logical"),
     ("max_connections", "200"),
 ];
@@ -98,15 +100,27 @@ impl Postgres {
 ///
 /// # Errors
 ///
-/// If the SQL fails, or there is nobody to connect to.
-pub fn query(postgres: &Server, sql: &str) -> Result<String, ServiceError> {
-    let (home, found) = postgres.origin();
-    let words = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", postgres.url(), "-c", sql];
-    let output = run(home, found, "psql", &words)?;
+/// If the SQL fails, or there is nobody who lets us connect in five seconds.
+pub fn query(server: &Server, sql: &str) -> Result<String, ServiceError> {
+    query_in(server, "postgres", sql)
+}
+
+/// The same in another database.
+///
+/// # Errors
+///
+/// As [`query`].
+pub fn query_in(server: &Server, database: &str, sql: &str) -> Result<String, ServiceError> {
+    let found = Program::Postgres.find()?;
+    let port = server.port();
+    // A paused server lets nobody connect.
+    let url = format!("postgres://postgres@127.0.0.1:{port}/{database}?connect_timeout=5");
+    let words = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", sql];
+    let output = run(server.home(), &found, "psql", &words)?;
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     } else {
-        Err(postgres.failed(String::from_utf8_lossy(&output.stderr).trim_end()))
+        Err(server.failed(String::from_utf8_lossy(&output.stderr).trim_end()))
     }
 }
 

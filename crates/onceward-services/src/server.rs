@@ -182,9 +182,9 @@ impl Server {
         ServiceError::Failed { server: self.recipe.name.clone(), what: what.into(), log }
     }
 
-    /// What runs, and where: for programs beside the server.
-    pub(crate) fn origin(&self) -> (&Arc<Home>, &Found) {
-        (&self.home, &self.recipe.found)
+    /// For programs that are run beside the server.
+    pub(crate) fn home(&self) -> &Home {
+        &self.home
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
