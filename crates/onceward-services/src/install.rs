@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::ServiceError;
-use crate::program::{Program, succeeds};
+use crate::program::{Program, images_only, succeeds};
 
 /// How programs are installed on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Plan {
 
 /// How programs would be installed here.
 pub fn plan() -> Plan {
-    let has_apt = Path::new("/usr/bin/apt-get").exists();
+    let has_apt = Path::new("/usr/bin/apt-get").exists() && !images_only();
     let is_root = rustix::process::geteuid().is_root();
     match (has_apt, is_root) {
         (true, true) => Plan::Packages,

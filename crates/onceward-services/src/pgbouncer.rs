@@ -67,7 +67,7 @@ impl PgBouncer {
         let mut ini = format!(
             "[databases]\n* = host=127.0.0.1 port={postgres_port}\n\n[pgbouncer]\n\
              listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
-             auth_type = trust\nauth_file = {users}\n"
+             auth_type = trust\nauth_file = {users}\nadmin_users = postgres\n"
         );
         for (name, value) in &self.settings {
             ini.push_str(&format!("{name} = {value}\n"));

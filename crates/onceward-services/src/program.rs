@@ -70,13 +70,15 @@ impl Program {
     }
 
     /// Looks for it: an executable on `PATH`, then where packages put it, then an image that
-    /// Docker has already.
+    /// Docker has already. `ONCEWARD_SERVICES_FROM=images` leaves executables out, for one who
+    /// has another version of them.
     ///
     /// # Errors
     ///
     /// [`ServiceError::Missing`], with what to do.
     pub fn find(self) -> Result<Found, ServiceError> {
-        let executable = first_executable(&directories(), self.executables());
+        let executable = || first_executable(&directories(), self.executables());
+        let executable = if images_only() { None } else { executable() };
         let found = executable.map(Found::Executable).or_else(|| self.image_here());
         found.ok_or_else(|| ServiceError::Missing { program: self, advice: install::advice(self) })
     }
@@ -124,6 +126,11 @@ impl Found {
             Ok(_) | Err(_) => Self::Executable(beside),
         }
     }
+}
+
+/// Whether the person wants servers from images although there may be executables.
+pub(crate) fn images_only() -> bool {
+    env::var_os("ONCEWARD_SERVICES_FROM").is_some_and(|from| from == "images")
 }
 
 /// Runs a command without its output.

@@ -203,6 +203,10 @@ fn spawn_parent() -> Child {
 #[test]
 fn a_killed_postgres_leaves_no_shared_memory() {
     let Some(postgres) = postgres() else { return };
+    if postgres.directory().join("postgres.container").exists() {
+        // In a container it has memory of its own, which ends with it.
+        return;
+    }
     let note = fs::read_to_string(postgres.directory().join("data/postmaster.pid")).unwrap();
     let id = note.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned();
     let listed = || {
