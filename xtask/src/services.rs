@@ -266,3 +266,29 @@ impl Service {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(servers: &[Service]) -> Vec<Service> {
+        Wanted { servers: servers.to_vec(), no_fsync: false }.services()
+    }
+
+    #[test]
+    fn nothing_asked_for_is_everything() {
+        assert_eq!(wanted(&[]), Service::value_variants());
+    }
+
+    #[test]
+    fn postgres_starts_once_and_before_what_needs_it() {
+        use Service::{Pgbouncer, Postgres};
+        assert_eq!(wanted(&[Pgbouncer, Postgres, Pgbouncer]), [Postgres, Pgbouncer]);
+    }
+
+    #[test]
+    fn a_command_ended_by_a_signal_returns_what_a_shell_would() {
+        assert_eq!(exit_code(ExitStatus::from_raw(7 << 8)), ExitCode::from(7));
+        assert_eq!(exit_code(ExitStatus::from_raw(15)), ExitCode::from(143));
+    }
+}

@@ -2,21 +2,29 @@
 
 mod support;
 
-use std::fs;
+use std::env;
 use std::io::{BufRead, BufReader};
 use std::panic;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use onceward_services::{
-    PgBouncer, Postgres, Program, Redis, Reply, ServiceError, ask, or_skip, pgbouncer, postgres,
-    query, query_in, redis, redis_cluster, redis_with_replica,
+    PgBouncer, Postgres, Program, Redis, Reply, Server, ServiceError, ask, or_skip, pgbouncer,
+    postgres, query, query_in, redis, redis_cluster, redis_with_replica,
 };
-use support::{eventually, nothing_is_left, processes_in};
+use support::{SharedMemory, eventually, nothing_is_left, processes_in};
+
+/// Where it does not matter what a crash of the machine would do.
+fn fast_postgres() -> Option<Server> {
+    or_skip(Postgres::default().fsync(false).setting("max_connections", "27").start())
+}
 
 #[test]
 fn postgres_keeps_what_it_committed_when_it_is_killed() {
     let Some(postgres) = postgres() else { return };
     query(&postgres, "create table t (n int); insert into t values (42)").unwrap();
+    assert_eq!(query(&postgres, "show fsync").unwrap(), "on");
     let url = postgres.url().to_owned();
     postgres.kill().unwrap();
     assert!(!postgres.is_running());
@@ -30,17 +38,8 @@ fn postgres_keeps_what_it_committed_when_it_is_killed() {
 }
 
 #[test]
-fn postgres_waits_for_the_disk_unless_told_otherwise() {
-    let Some(postgres) = postgres() else { return };
-    assert_eq!(query(&postgres, "show fsync").unwrap(), "on");
-    let fast = Postgres::default().fsync(false).setting("max_connections", "7").start().unwrap();
-    assert_eq!(query(&fast, "show fsync").unwrap(), "off");
-    assert_eq!(query(&fast, "show max_connections").unwrap(), "7");
-}
-
-#[test]
 fn a_paused_postgres_answers_when_it_is_resumed() {
-    let Some(postgres) = postgres() else { return };
+    let Some(postgres) = fast_postgres() else { return };
     postgres.pause();
     assert!(postgres.is_running());
     query(&postgres, "select 1").unwrap_err();
@@ -53,12 +52,12 @@ fn a_paused_postgres_answers_when_it_is_resumed() {
 
 #[test]
 fn pgbouncer_gives_each_transaction_a_connection() {
-    let Some(postgres) = postgres() else { return };
+    let Some(postgres) = fast_postgres() else { return };
     let Some(pgbouncer) = pgbouncer(&postgres) else { return };
-    let direct = query(&postgres, "select pg_postmaster_start_time()").unwrap();
-    assert_eq!(query(&pgbouncer, "select pg_postmaster_start_time()").unwrap(), direct);
-    let mode = query_in(&pgbouncer, "pgbouncer", "show config").unwrap();
-    assert!(mode.contains("pool_mode|transaction"), "{mode}");
+    assert_eq!(query(&pgbouncer, "show fsync").unwrap(), "off", "the settings are of this one");
+    assert_eq!(query(&pgbouncer, "show max_connections").unwrap(), "27");
+    let config = query_in(&pgbouncer, "pgbouncer", "show config").unwrap();
+    assert!(config.contains("pool_mode|transaction"), "{config}");
     pgbouncer.kill().unwrap();
     pgbouncer.start().unwrap();
     postgres.restart().unwrap();
@@ -66,6 +65,8 @@ fn pgbouncer_gives_each_transaction_a_connection() {
     assert!(eventually(answers), "finds PostgreSQL again");
     pgbouncer.stop().unwrap();
     assert_eq!(processes_in(pgbouncer.directory()), 0);
+    let wrong = PgBouncer::before(&postgres).setting("pool_mode", "nonsense").start();
+    assert!(wrong.unwrap_err().to_string().contains("pool_mode"));
 }
 
 #[test]
@@ -122,18 +123,21 @@ fn a_cluster_serves_all_slots_and_replaces_a_killed_primary() {
 
 #[test]
 fn a_dropped_server_leaves_no_process_and_no_directory() {
-    let Some(postgres) = postgres() else { return };
+    let Some(postgres) = fast_postgres() else { return };
     let Some(pgbouncer) = pgbouncer(&postgres) else { return };
     let Some(cluster) = redis_cluster() else { return };
+    let memory = SharedMemory::of(&postgres);
     let servers = [&postgres, &pgbouncer, &cluster.nodes[0]];
     let directories = servers.map(|server| server.directory().to_owned());
     cluster.nodes[1].pause();
     assert!(directories.iter().all(|directory| processes_in(directory) > 0));
+    assert!(memory.as_ref().is_none_or(SharedMemory::exists));
     drop((postgres, pgbouncer, cluster));
     for directory in directories {
         assert_eq!(processes_in(&directory), 0);
         assert!(!directory.exists());
     }
+    assert!(!memory.is_some_and(|memory| memory.exists()), "which a kill alone would leave");
 }
 
 #[test]
@@ -147,77 +151,58 @@ fn a_panic_leaves_no_process_and_no_directory() {
     assert!(nothing_is_left(&directory));
 }
 
-/// Not a test of its own: the process that the next tests kill.
+/// Not a test of its own: the process that the next tests end.
 #[test]
-fn parent_to_be_killed() {
-    if std::env::var_os("ONCEWARD_PARENT_TO_BE_KILLED").is_none() {
-        return;
-    }
-    let Some(postgres) = postgres() else { return };
-    let Some(pair) = redis_with_replica() else { return };
+fn parent_to_be_ended() {
+    let Ok(wanted) = env::var("ONCEWARD_PARENT_TO_BE_ENDED") else { return };
+    let postgres = wanted.contains("postgres").then(|| postgres().unwrap());
+    let pair = redis_with_replica().unwrap();
     pair.replica.pause();
-    println!("directory {}", postgres.directory().display());
-    println!("directory {}", pair.primary.directory().display());
+    for server in postgres.iter().chain([&pair.primary]) {
+        println!("directory {}", server.directory().display());
+    }
     println!("ready");
     loop {
-        std::thread::park();
+        thread::park();
     }
 }
 
 #[test]
 fn a_parent_killed_with_9_leaves_no_process_and_no_directory() {
-    ended_parent_leaves_nothing("KILL");
+    let wanted = [Program::Postgres, Program::Redis];
+    if wanted.into_iter().all(|program| or_skip(program.find()).is_some()) {
+        ended_parent_leaves_nothing("KILL", "postgres and redis", 2);
+    }
 }
 
 #[test]
 fn ctrl_c_leaves_no_process_and_no_directory() {
-    ended_parent_leaves_nothing("INT");
+    if or_skip(Program::Redis.find()).is_some() {
+        ended_parent_leaves_nothing("INT", "redis", 1);
+    }
 }
 
-fn ended_parent_leaves_nothing(signal: &str) {
-    if Program::ALL.iter().any(|program| or_skip(program.find()).is_none()) {
-        return;
-    }
-    let mut parent = spawn_parent();
+fn ended_parent_leaves_nothing(signal: &str, wanted: &str, homes: usize) {
+    let mut parent = spawn_parent(wanted);
     let lines = BufReader::new(parent.stdout.take().unwrap()).lines();
     let lines: Vec<_> = lines.map(Result::unwrap).take_while(|line| line != "ready").collect();
-    let directory = |line: &String| line.split_once("directory ").map(|(_, path)| path.to_owned());
+    let directory = |line: &String| Some(PathBuf::from(line.split_once("directory ")?.1));
     let directories: Vec<_> = lines.iter().filter_map(directory).collect();
-    assert_eq!(directories.len(), 2, "{lines:?}");
-    assert!(directories.iter().all(|directory| processes_in(directory.as_ref()) > 0));
+    assert_eq!(directories.len(), homes, "{lines:?}");
+    assert!(directories.iter().all(|directory| processes_in(directory) > 0));
     let pid = parent.id().to_string();
     assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     parent.wait().unwrap();
     for directory in directories {
-        assert!(nothing_is_left(directory.as_ref()), "{directory}");
+        assert!(nothing_is_left(&directory), "{}", directory.display());
     }
 }
 
-fn spawn_parent() -> Child {
-    let mut parent = Command::new(std::env::current_exe().unwrap());
-    parent.args(["--exact", "parent_to_be_killed", "--nocapture", "--test-threads=1"]);
-    parent.env("ONCEWARD_PARENT_TO_BE_KILLED", "yes");
+fn spawn_parent(wanted: &str) -> Child {
+    let mut parent = Command::new(env::current_exe().unwrap());
+    parent.args(["--exact", "parent_to_be_ended", "--nocapture", "--test-threads=1"]);
+    parent.env("ONCEWARD_PARENT_TO_BE_ENDED", wanted);
     parent.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
-}
-
-#[test]
-fn a_killed_postgres_leaves_no_shared_memory() {
-    let Some(postgres) = postgres() else { return };
-    if postgres.directory().join("postgres.container").exists() {
-        // In a container it has memory of its own, which ends with it.
-        return;
-    }
-    let note = fs::read_to_string(postgres.directory().join("data/postmaster.pid")).unwrap();
-    let id = note.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned();
-    let listed = || {
-        let segments = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-        segments.lines().any(|line| line.split_whitespace().nth(1) == Some(&id))
-    };
-    let was_listed = listed();
-    postgres.kill().unwrap();
-    drop(postgres);
-    assert!(was_listed || !fs::exists("/proc/sysvipc/shm").unwrap());
-    assert!(!listed());
 }
 
 #[test]
@@ -231,17 +216,5 @@ fn a_server_that_cannot_start_shows_the_end_of_its_log() {
             Err(ServiceError::Failed { log, .. }) => assert!(log.contains(reason), "{log}"),
             other => assert!(or_skip(other).is_none(), "it cannot start"),
         }
-    }
-}
-
-#[test]
-fn pgbouncer_says_which_setting_is_wrong() {
-    let Some(postgres) = postgres() else { return };
-    let started = PgBouncer::before(&postgres).setting("pool_mode", "nonsense").start();
-    match started {
-        Err(error @ ServiceError::Failed { .. }) => {
-            assert!(error.to_string().contains("pool_mode"));
-        }
-        other => assert!(or_skip(other).is_none(), "it cannot start"),
     }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use onceward_services::Server;
+
 /// How many processes work in a directory: servers do, all of theirs. Nothing is found where
 /// there is no `/proc`.
 pub(crate) fn processes_in(directory: &Path) -> usize {
@@ -38,3 +40,26 @@ pub(crate) fn eventually(mut holds: impl FnMut() -> bool) -> bool {
     }
     true
 }
+
+/// The piece of shared memory by which PostgreSQL knows whether an earlier life of it goes on.
+pub(crate) struct SharedMemory {
+    id: String,
+}
+
+impl SharedMemory {
+    /// Nothing on systems that do not list such pieces, and for a server in a container: there
+    /// it ends with the container.
+    pub(crate) fn of(postgres: &Server) -> Option<Self> {
+        let note = fs::read_to_string(postgres.directory().join("data/postmaster.pid")).unwrap();
+        let id = note.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned();
+        let in_container = postgres.directory().join("postgres.container").exists();
+        (!in_container && fs::exists(PIECES).unwrap()).then_some(Self { id })
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        let pieces = fs::read_to_string(PIECES).unwrap();
+        pieces.lines().any(|line| line.split_whitespace().nth(1) == Some(&self.id))
+    }
+}
+
+const PIECES: &str = "/proc/sysvipc/shm";
