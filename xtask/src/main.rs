@@ -65,7 +65,7 @@ enum Xtask {
     /// Examples:
     ///   cargo xtask services                     all of them, until Ctrl-C
     ///   cargo xtask services postgres redis      these, and prints NAME=url lines
-    ///   cargo xtask services run -- <command>    beside a command, with the URLs as variables
+    ///   cargo xtask services run -- COMMAND      beside a command, with the URLs as variables
     ///   cargo xtask services list                what is found, what would be installed
     ///   cargo xtask services install             installs what is missing
     #[command(verbatim_doc_comment)]
