@@ -111,7 +111,7 @@ fn how(plan: Plan, program: Program) -> String {
     if plan.is_automatic() {
         format!("`cargo xtask services install` would run {command}")
     } else {
-        format!("install it: {command}")
+        command
     }
 }
 

@@ -40,7 +40,8 @@ impl Plan {
             Self::Images => format!("docker pull {}", program.image()),
             Self::ByHandWithApt => format!("sudo apt-get install {}", program.package()),
             Self::ByHand => {
-                format!("your system's package of {}, or start Docker", program.name())
+                let name = program.name();
+                format!("install your system's package of {name}, or start Docker")
             }
         }
     }
