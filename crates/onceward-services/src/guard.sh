@@ -13,9 +13,12 @@ children() {
     fi
 }
 
-# Stopped first, so that it has no new children while we look for them.
+# Stopped first, so that it has no new children while we look for them. Our servers have no
+# memory under this name, but while initdb runs it cannot be told so.
+memory=
 end() {
     kill -STOP "$1" || return
+    memory="$memory $(grep -ohs '/dev/shm/PostgreSQL\.[0-9]*' "/proc/$1/maps")"
     for child in $(children "$1"); do end "$child"; done
     kill -KILL "$1"
 }
@@ -28,6 +31,8 @@ done
 for file in "$1"/*.container; do
     [ -s "$file" ] && docker rm --force "$(cat "$file")"
 done
+# Unquoted: a list of names without spaces.
+rm -f $memory
 # A PostgreSQL that was killed leaves a piece of shared memory, whose id it notes here. One in a
 # container had memory of its own.
 note=$1/data/postmaster.pid
