@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own commands.
 
 mod bench;
+mod services;
 mod steps;
 mod tools;
 
@@ -63,6 +64,16 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
         arguments: Vec<String>,
     },
+    /// Private servers on free loopback ports, stopped at the end whatever happens
+    ///
+    /// Examples:
+    ///   cargo xtask services                     all of them, until Ctrl-C
+    ///   cargo xtask services postgres redis      these, and prints NAME=url lines
+    ///   cargo xtask services run -- COMMAND      beside a command, with the URLs as variables
+    ///   cargo xtask services list                what is found, what would be installed
+    ///   cargo xtask services install             installs what is missing
+    #[command(verbatim_doc_comment)]
+    Services(services::Services),
 }
 
 fn main() -> ExitCode {
@@ -78,6 +89,7 @@ fn main() -> ExitCode {
             status(cargo("run --release --quiet -p onceward-fuzz --").args(arguments))
         }
         Xtask::Bench { only, arguments } => bench::run(only, &arguments),
+        Xtask::Services(services) => services::run(services),
     }
 }
 

@@ -1,12 +1,19 @@
 //! The steps of `cargo xtask test`.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+
+use onceward_services::{Program, SKIPPED_FILE, install, skips};
 
 use crate::tools::{self, DENY, Tool};
 
 /// How many seeds of the simulator are part of every test run.
 const SEEDS: &str = "20000";
+
+/// How many skipped tests are named for each reason.
+const SKIPPED_NAMED: usize = 5;
 
 /// One step: a name to repeat it by, and the commands it runs.
 struct Step {
@@ -63,7 +70,7 @@ impl Line {
 
     fn succeeds(&self) -> bool {
         let mut command = crate::cargo(&self.words);
-        command.envs(self.environment);
+        command.envs(self.environment).env(SKIPPED_FILE, skipped_tests_file());
         tools::add_to_path(&mut command);
         command.status().is_ok_and(|status| status.success())
     }
@@ -90,9 +97,10 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
         steps.retain(|step| step.name == only);
     }
     if std::env::var_os("CI").is_some() {
-        // The walks of the examples fail by themselves, and say so, where it stays missing.
-        let _walks_look_again = tools::debian("curl");
+        install_for_ci(&steps);
     }
+    let notes = skipped_tests_file();
+    let _was_not_there = fs::remove_file(&notes);
     let (count, started, mut skipped) = (steps.len(), Instant::now(), Vec::new());
     for (index, Step { name, commands, needs }) in steps.into_iter().enumerate() {
         if let Some(missing) = needs.filter(|tool| !tools::available(*tool)) {
@@ -110,7 +118,39 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
         }
         println!("[{}/{count}] {name}: ok, {:.0} s", index + 1, began.elapsed().as_secs_f64());
     }
+    for (reason, tests) in skips(&notes) {
+        skipped.push(format!("{}: {reason}", some_of(&tests)));
+    }
     skipped.iter().for_each(|what| println!("skipped {what}"));
-    println!("all of it holds, in {:.0} s", started.elapsed().as_secs_f64());
+    println!("{}, in {:.0} s", verdict(skipped.len()), started.elapsed().as_secs_f64());
     ExitCode::SUCCESS
+}
+
+/// The first tests by name, the others by number: the last lines are to be read.
+fn some_of(tests: &[String]) -> String {
+    let (named, others) = tests.split_at(tests.len().min(SKIPPED_NAMED));
+    match others.len() {
+        0 => named.join(", "),
+        more => format!("{} and {more} more tests", named.join(", ")),
+    }
+}
+
+fn verdict(skipped: usize) -> &'static str {
+    if skipped == 0 { "all of it holds" } else { "all of it holds but what was skipped" }
+}
+
+/// On CI nothing is skipped: what tests need is installed. Where that fails they fail by
+/// themselves, and say what is missing.
+fn install_for_ci(steps: &[Step]) {
+    let _walks_look_again = tools::debian("curl");
+    if steps.iter().any(|step| step.name == "tests")
+        && let Err(error) = install(&Program::ALL)
+    {
+        println!("{error}");
+    }
+}
+
+/// Where tests note that they were skipped.
+fn skipped_tests_file() -> PathBuf {
+    tools::target_directory().join("skipped-tests")
 }

@@ -1,0 +1,125 @@
+//! Installing what is missing: Debian packages for root, images where Docker runs.
+
+use std::io::stderr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::error::ServiceError;
+use crate::program::{Program, images_only, succeeds};
+
+/// How programs are installed on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// By `apt-get`, without a question: we are root on Debian.
+    Packages,
+    /// By `docker pull`.
+    Images,
+    /// By the person; `apt-get` is there, but wants root.
+    ByHandWithApt,
+    /// By the person.
+    ByHand,
+}
+
+/// How programs would be installed here.
+pub fn plan() -> Plan {
+    let has_apt = Path::new("/usr/bin/apt-get").exists() && !images_only();
+    let is_root = rustix::process::geteuid().is_root();
+    match (has_apt, is_root) {
+        (true, true) => Plan::Packages,
+        (true, false) if !docker_runs() => Plan::ByHandWithApt,
+        (false, _) if !docker_runs() => Plan::ByHand,
+        (true, false) | (false, _) => Plan::Images,
+    }
+}
+
+impl Plan {
+    /// The command that installs a program by this plan, for people to read.
+    pub fn command(self, program: Program) -> String {
+        match self {
+            Self::Packages => format!("apt-get install {}", program.package()),
+            Self::Images => format!("docker pull {}", program.image()),
+            Self::ByHandWithApt => format!("sudo apt-get install {}", program.package()),
+            Self::ByHand => {
+                let name = program.name();
+                format!("install your system's package of {name}, or start Docker")
+            }
+        }
+    }
+
+    /// Whether [`install`] can do it without the person.
+    pub const fn is_automatic(self) -> bool {
+        match self {
+            Self::Packages | Self::Images => true,
+            Self::ByHandWithApt | Self::ByHand => false,
+        }
+    }
+}
+
+/// Installs those of the programs that are missing. What the installers say goes to standard
+/// error while they work; no server is left running.
+///
+/// # Errors
+///
+/// If one is missing afterwards, with what to do.
+pub fn install(programs: &[Program]) -> Result<(), ServiceError> {
+    let plan = plan();
+    let mut missing = programs.to_vec();
+    missing.retain(|program| program.find().is_err());
+    if !missing.is_empty() {
+        run(plan, &missing)?;
+    }
+    match missing.into_iter().find(|program| program.find().is_err()) {
+        None => Ok(()),
+        Some(program) => Err(ServiceError::Missing { program, advice: plan.command(program) }),
+    }
+}
+
+/// What to do about a missing program.
+pub(crate) fn advice(program: Program) -> String {
+    let plan = plan();
+    if plan.is_automatic() {
+        "cargo xtask services install".to_owned()
+    } else {
+        plan.command(program)
+    }
+}
+
+fn run(plan: Plan, missing: &[Program]) -> Result<(), ServiceError> {
+    match plan {
+        Plan::Packages => {
+            let packages = missing.iter().map(|program| program.package());
+            let mut apt = Command::new("/bin/sh");
+            apt.args(["-c", include_str!("apt.sh"), "onceward-apt"]).args(packages);
+            shown(&mut apt)
+        }
+        Plan::Images => missing
+            .iter()
+            .try_for_each(|program| shown(Command::new("docker").args(["pull", program.image()]))),
+        Plan::ByHandWithApt | Plan::ByHand => Ok(()),
+    }
+}
+
+/// Standard output is for what was asked for, such as URLs.
+fn shown(command: &mut Command) -> Result<(), ServiceError> {
+    let status = command.stdin(Stdio::null()).stdout(stderr()).status();
+    // If it failed, what is missing is found out, and told, by looking for it.
+    status.map(drop).map_err(ServiceError::io("installing servers"))
+}
+
+fn docker_runs() -> bool {
+    succeeds(Command::new("docker").args(["info"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plan_says_how_to_get_every_program() {
+        let redis = Program::Redis;
+        assert_eq!(Plan::Packages.command(redis), "apt-get install redis-server");
+        assert_eq!(Plan::ByHandWithApt.command(redis), "sudo apt-get install redis-server");
+        assert_eq!(Plan::Images.command(redis), "docker pull redis:7.4");
+        assert!(Plan::ByHand.command(redis).contains("Redis"));
+    }
+}
