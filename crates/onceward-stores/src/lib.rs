@@ -4,9 +4,12 @@
 //! Each is behind a feature named after it:
 //!
 //! - `embedded`: [`embedded::EmbeddedStore`], durable in one directory, without a server.
+//! - `sealed`: [`sealed::Sealed`], outcomes compressed and encrypted, over any store.
 
 // A panic in here would make an outcome unknown that is known.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "sealed")]
+pub mod sealed;
