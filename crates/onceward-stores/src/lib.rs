@@ -5,11 +5,16 @@
 //!
 //! - `embedded`: [`embedded::EmbeddedStore`], durable in one directory, without a server.
 //! - `sealed`: [`sealed::Sealed`], outcomes compressed and encrypted, over any store.
+//!
+//! [`connect`] opens any of them by its URL.
 
 // A panic in here would make an outcome unknown that is known.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
+mod connect;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 #[cfg(feature = "sealed")]
 pub mod sealed;
+
+pub use connect::{Connect, ConnectError, SharedStore, connect};
