@@ -49,6 +49,7 @@ mod envelope;
 mod error;
 mod grants;
 mod keys;
+mod packer;
 mod payload;
 
 use std::fmt;
@@ -100,9 +101,9 @@ pub enum Plain {
 }
 
 impl Default for Compression {
-    /// Below a kilobyte there is little to save.
+    /// Below four kilobytes packing costs more time than the bytes it saves are worth.
     fn default() -> Self {
-        Self::Above(1 << 10)
+        Self::Above(4 << 10)
     }
 }
 

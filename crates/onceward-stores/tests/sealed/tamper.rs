@@ -143,7 +143,7 @@ async fn every_flipped_bit_is_an_error() {
 async fn every_truncation_and_every_addition_is_an_error() {
     let inner = Tampered::new();
     let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
-    complete(&store, "k", &"done ".repeat(400)).await;
+    complete(&store, "k", &"done ".repeat(1_000)).await;
     let sealed = inner.stored("k").await.bytes;
     for end in 0..sealed.len() {
         inner.change_bytes(sealed.slice(..end));
