@@ -3,8 +3,8 @@
 //! Every store here runs the core's one truth table and passes the one conformance suite.
 //! Each is behind a feature named after it:
 //!
-//! - `embedded`: [`embedded::EmbeddedStore`], durable in one directory, without a server.
-//! - `sealed`: [`sealed::Sealed`], outcomes compressed and encrypted, over any store.
+//! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
+//! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
 //! [`connect`] opens any of them by its URL.
 

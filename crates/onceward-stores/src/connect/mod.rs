@@ -24,7 +24,7 @@ pub type SharedStore = Arc<dyn FullStore>;
 ///
 /// | URL | store | options |
 /// |---|---|---|
-/// | `memory:` | [`MemoryStore`]: gone with the process | `records_max`, `bytes_max` |
+/// | `memory:` | [`MemoryStore`](onceward_core::MemoryStore): gone with the process | `records_max`, `bytes_max` |
 /// | `file:./data` | `EmbeddedStore` in a directory (feature `embedded`) | `cache_bytes`, `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, `batch_bytes_max` |
 ///
 /// Options are query parameters, as in `file:./data?cache_bytes=256MiB`: whole numbers, which
