@@ -14,19 +14,26 @@ pub(crate) enum Benchmark {
     Layer,
     /// The HTTP layer beside the bare handler and others' layers, under wrk
     Http,
+    /// The embedded store beside the limit of the disk, SQLite and redb
+    Embedded,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 3] = [Benchmark::Layer, Benchmark::Http, Benchmark::Memory];
+const ALL: [Benchmark; 4] =
+    [Benchmark::Layer, Benchmark::Http, Benchmark::Memory, Benchmark::Embedded];
 
-/// Runs all benchmarks, or one.
-pub(crate) fn run(only: Option<Benchmark>) -> ExitCode {
+/// Runs all benchmarks, or one, to which the arguments go.
+pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
     for benchmark in ALL.into_iter().filter(|it| only.is_none_or(|only| only == *it)) {
         let ended = match benchmark {
             Benchmark::Memory => {
                 crate::status(&mut crate::cargo("bench -p onceward-core --bench memory"))
             }
             Benchmark::Layer => crate::status(&mut http("layer")),
+            Benchmark::Embedded => {
+                let words = "bench -p onceward-stores --features embedded --bench embedded --";
+                crate::status(crate::cargo(words).args(arguments))
+            }
             Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),
             Benchmark::Http => {
                 println!("http needs wrk: install your system's package `wrk`, then repeat it");

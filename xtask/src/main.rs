@@ -54,10 +54,14 @@ enum Xtask {
     /// Examples:
     ///   cargo xtask bench         all of them
     ///   cargo xtask bench http    the HTTP layer beside the bare handler, under wrk
+    ///   cargo xtask bench embedded --present 1000    beside 1 M records instead of 10 M
     #[command(verbatim_doc_comment)]
     Bench {
         /// Only this one
         only: Option<bench::Benchmark>,
+        /// Arguments of the benchmark `embedded`; its file lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
+        arguments: Vec<String>,
     },
 }
 
@@ -73,7 +77,7 @@ fn main() -> ExitCode {
         Xtask::Fuzz { arguments } => {
             status(cargo("run --release --quiet -p onceward-fuzz --").args(arguments))
         }
-        Xtask::Bench { only } => bench::run(only),
+        Xtask::Bench { only, arguments } => bench::run(only, &arguments),
     }
 }
 

@@ -270,6 +270,10 @@ pub struct Page {
     pub records: Vec<Record>,
     /// Where the next page goes on, if there is one.
     pub next: Option<RecordId>,
+    /// Records that are there and cannot be read, whatever the query asks for: nobody can
+    /// tell whether they match. They count against the limit. Claims of them fail as
+    /// [`StoreErrorKind::Undecodable`], and one of them does not hide the others.
+    pub undecodable: Vec<RecordId>,
 }
 
 /// What a purge did.

@@ -1,25 +1,26 @@
 //! The embedded store beside the limit of the disk, SQLite and redb, in one run.
 //!
 //! ```text
-//! cargo bench -p onceward-stores --features embedded --bench embedded -- [option…]
-//!   --seconds 3       how long each measurement takes
+//! cargo xtask bench embedded [option…]
+//!   --seconds 5       how long each measurement takes
 //!   --tasks 1,64,512  how many tasks claim and complete
-//!   --present 0       records that are there before (in thousands)
-//!   --rounds 1        how often everything is measured
-//!   --churn 100       thousands of records in a retention window; 0 leaves churn out
+//!   --present 10000   thousands of records for the second comparison; 0 leaves it out
+//!   --churn 500       thousands of records in a retention window; 0 leaves churn out
 //!   --alone           leave SQLite and redb out
+//!   --directory PATH  on which disk; 1 M records take about 2 GB
 //! ```
 //!
 //! Every operation is answered after an fsync that covers it. The limit appends the very
 //! batches that the store made (as many bytes, as many calls) to a file written before, with
-//! one fdatasync each, and does nothing else. Only ratios of one run count.
+//! one fdatasync each, and does nothing else. Both take turns, because a disk is not the same
+//! a second later; the ratio is the median of the turns'. Only ratios of one run count.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops at a failure")]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -30,30 +31,36 @@ use onceward_core::{
     StoreAdmin as _, SystemAmbient, Tag, Timestamp,
 };
 use onceward_stores::embedded::{Disk, EmbeddedStore, MachineDisk, Settings, Surroundings};
+use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
 const OUTCOME_BYTES: usize = 1024;
-const SLICES: usize = 5;
+const TURNS: usize = 5;
+const RAW_BYTES: u64 = 64 << 20;
+/// Records between two lines about a long phase.
+const TELL_EVERY: u64 = 1_000_000;
 
 fn main() {
     let options = Options::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    for round in 0..options.rounds {
-        println!("round {}", round + 1);
-        runtime.block_on(compare(&options));
-    }
-    if options.churn > 0 {
-        runtime.block_on(churn(options.churn));
-    }
+    runtime.block_on(async {
+        fresh(&options).await;
+        if options.present > 0 {
+            full(&options).await;
+        }
+        if options.churn > 0 {
+            churn(&options).await;
+        }
+    });
 }
 
 struct Options {
     seconds: f64,
     tasks: Vec<usize>,
     present: u64,
-    rounds: usize,
     churn: u64,
     alone: bool,
+    directory: PathBuf,
 }
 
 impl Options {
@@ -65,67 +72,125 @@ impl Options {
         };
         let number = |name: &str, or: u64| value(name).map_or(or, |it| it.parse().expect(name));
         Self {
-            seconds: value("--seconds").map_or(3.0, |it| it.parse().expect("--seconds")),
+            seconds: value("--seconds").map_or(5.0, |it| it.parse().expect("--seconds")),
             tasks: value("--tasks")
                 .unwrap_or_else(|| "1,64,512".into())
                 .split(',')
                 .map(|it| it.parse().expect("--tasks"))
                 .collect(),
-            present: number("--present", 0) * 1_000,
-            rounds: number("--rounds", 1) as usize,
-            churn: number("--churn", 100) * 1_000,
+            present: number("--present", 10_000) * 1_000,
+            churn: number("--churn", 500) * 1_000,
             alone: words.iter().any(|word| word == "--alone"),
+            directory: value("--directory")
+                .map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from),
         }
+    }
+
+    fn temporary(&self) -> TempDir {
+        tempfile::tempdir_in(&self.directory).unwrap()
     }
 }
 
-async fn compare(options: &Options) {
-    let directory = tempfile::tempdir_in(".").unwrap();
-    let disk = Arc::new(CountingDisk::default());
-    let open = || {
-        let surroundings = Surroundings { disk: Arc::clone(&disk) as _, ..Surroundings::default() };
-        EmbeddedStore::open_in(directory.path(), Settings::default(), surroundings).unwrap()
-    };
-    let mut store = Arc::new(open());
-    if options.present > 0 {
-        store = preload(store, options.present, &open).await;
+/// A store whose log is counted.
+struct Counted {
+    directory: TempDir,
+    /// What the limit writes into: beside the store.
+    raw: PathBuf,
+    disk: Arc<CountingDisk>,
+}
+
+impl Counted {
+    fn new(options: &Options) -> Self {
+        let directory = options.temporary();
+        Self { raw: directory.path().join("raw"), disk: Arc::default(), directory }
     }
-    for tasks in &options.tasks {
-        let (mut all, mut limit) = (Measured::default(), Limit::default());
-        // In slices, one after another, because the disk is not the same a second later.
-        for _ in 0..SLICES {
-            let seconds = options.seconds / SLICES as f64;
-            disk.reset();
-            let ours = measure(Arc::new(Ours(Arc::clone(&store))), *tasks, seconds).await;
-            limit.add(directory.path(), disk.counts(), ours.operations, seconds);
+
+    fn open(&self) -> Arc<EmbeddedStore> {
+        let disk = Arc::clone(&self.disk) as _;
+        let surroundings = Surroundings { disk, ..Surroundings::default() };
+        let settings = Settings::default();
+        Arc::new(EmbeddedStore::open_in(self.store(), settings, surroundings).unwrap())
+    }
+
+    fn store(&self) -> PathBuf {
+        self.directory.path().join("store")
+    }
+
+    /// The store and its limit, in turns.
+    async fn measure(&self, store: &Arc<EmbeddedStore>, tasks: usize, seconds: f64) -> Limit {
+        let (mut all, mut limit) = (Measured::default(), Limit::new(&self.raw));
+        for _ in 0..TURNS {
+            let seconds = seconds / TURNS as f64;
+            self.disk.reset();
+            let ours = measure(Arc::new(Ours(Arc::clone(store))), tasks, seconds).await;
+            let rate = ours.operations as f64 / ours.seconds;
+            let counts = self.disk.counts();
+            limit.add(counts, (ours.operations, rate), seconds);
             all.add(ours);
         }
         println!("  {tasks} tasks: {limit}");
-        let rate = limit.rate();
-        all.print("embedded", rate);
-        if !options.alone && options.present == 0 {
-            peer::<Sqlite>("sqlite", *tasks, options.seconds, rate).await;
-            peer::<Redb>("redb", *tasks, options.seconds, rate).await;
-        }
+        all.print("embedded", &limit.ratios());
+        limit
     }
-    println!("  memory {} MB resident, {} MB at most", resident("VmRSS"), resident("VmHWM"));
 }
 
-async fn preload(
-    store: Arc<EmbeddedStore>,
-    count: u64,
-    open: &impl Fn() -> EmbeddedStore,
-) -> Arc<EmbeddedStore> {
+/// On an empty store.
+async fn fresh(options: &Options) {
+    println!("claim + complete, {OUTCOME_BYTES} byte outcomes, fresh");
+    for tasks in &options.tasks {
+        let counted = Counted::new(options);
+        let limit = counted.measure(&counted.open(), *tasks, options.seconds).await;
+        if !options.alone {
+            peer::<Sqlite>("sqlite", *tasks, options, &limit).await;
+            peer::<Redb>("redb", *tasks, options, &limit).await;
+        }
+    }
+    println!("  memory {}", memory());
+}
+
+/// Beside many records.
+async fn full(options: &Options) {
+    println!("beside {} records", options.present);
+    let counted = Counted::new(options);
+    let store = counted.open();
+    preload(&store, options.present).await;
+    let stats = store.stats().await.unwrap();
+    let bytes = disk_bytes(&counted.store());
+    println!(
+        "  {} records of {} bytes, {} on disk each, memory {}",
+        stats.records,
+        stats.bytes / stats.records,
+        bytes / stats.records,
+        memory()
+    );
+    drop(store);
     let started = Instant::now();
-    let left = Arc::new(AtomicU64::new(count));
-    let tasks: Vec<_> = (0..1024)
+    let store = counted.open();
+    println!("  reopened in {:.2} s, memory {}", started.elapsed().as_secs_f64(), memory());
+    for tasks in &options.tasks {
+        counted.measure(&store, *tasks, options.seconds).await;
+    }
+    println!("  memory {}", memory());
+}
+
+async fn preload(store: &Arc<EmbeddedStore>, count: u64) {
+    let started = Instant::now();
+    let done = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..512)
         .map(|_| {
-            let (ours, left) = (Ours(Arc::clone(&store)), Arc::clone(&left));
+            let (ours, done) = (Ours(Arc::clone(store)), Arc::clone(&done));
             tokio::spawn(async move {
-                let took = |left: u64| left.checked_sub(1);
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, took).is_ok() {
+                loop {
+                    let number = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    if number > count {
+                        break;
+                    }
                     let granted = ours.claim().await;
                     ours.complete(granted).await;
+                    if number.is_multiple_of(TELL_EVERY) {
+                        let seconds = started.elapsed().as_secs_f64();
+                        println!("  … {number} records after {seconds:.0} s, memory {}", memory());
+                    }
                 }
             })
         })
@@ -133,20 +198,6 @@ async fn preload(
     for task in tasks {
         task.await.unwrap();
     }
-    println!("  {count} records in {:.0} s", started.elapsed().as_secs_f64());
-    println!("  memory {} MB resident, {} MB at most", resident("VmRSS"), resident("VmHWM"));
-    let path = format!("{store:?}");
-    drop(store);
-    let started = Instant::now();
-    let store = Arc::new(open());
-    println!(
-        "  reopened in {:.2} s, {} MB resident",
-        started.elapsed().as_secs_f64(),
-        resident("VmRSS")
-    );
-    let stats = store.stats().await.unwrap();
-    println!("  {} records, {} bytes encoded, {path}", stats.records, stats.bytes);
-    store
 }
 
 /// What is measured: two calls that each answer after an fsync.
@@ -170,16 +221,18 @@ impl Measured {
         self.claim_micros.extend(other.claim_micros);
     }
 
-    fn print(mut self, name: &str, limit: f64) {
+    /// Beside the limit: the share in the middle turn, and in the lowest and highest.
+    fn print(mut self, name: &str, ratios: &[f64]) {
         self.claim_micros.sort_unstable();
         let at = |share: f64| {
             let place = (self.claim_micros.len() as f64 * share) as usize;
             self.claim_micros.get(place).copied().unwrap_or_default()
         };
         let rate = self.operations as f64 / self.seconds;
+        let (low, high) = (ratios[0], ratios[ratios.len() - 1]);
         println!(
-            "    {name:<10} {rate:>9.0} op/s  {:.2} of the limit, claim p50 {} µs, p99 {} µs",
-            rate / limit,
+            "    {name:<10} {rate:>9.0} op/s, {:.2} of the limit ({low:.2} to {high:.2}), claim p50 {} µs, p99 {} µs",
+            ratios[ratios.len() / 2],
             at(0.5),
             at(0.99)
         );
@@ -305,54 +358,75 @@ impl Disk for CountingDisk {
 }
 
 /// What the disk allows: the same batches, and nothing else.
-#[derive(Default)]
 struct Limit {
+    file: File,
     operations: f64,
     seconds: f64,
     syncs: u64,
     bytes: u64,
+    micros: Vec<u32>,
+    ratios: Vec<f64>,
 }
 
 impl Limit {
-    /// Appends batches of as many bytes as a sync had, with one fdatasync each, to a file
-    /// written before.
-    fn add(&mut self, directory: &Path, counts: (u64, u64), operations: u64, seconds: f64) {
-        const FILE_BYTES: u64 = 64 << 20;
-        let bytes = counts.1 / counts.0;
-        let path = directory.with_extension("raw");
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path).unwrap();
+    /// A file written before, once: filling it keeps a disk busy for a while.
+    fn new(path: &Path) -> Self {
+        let file = File::create(path).unwrap();
         let zeros = vec![0; 1 << 20];
-        (0..FILE_BYTES >> 20).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
+        (0..RAW_BYTES >> 20).for_each(|at| file.write_all_at(&zeros, at << 20).unwrap());
         file.sync_all().unwrap();
+        let (micros, ratios) = (Vec::new(), Vec::new());
+        Self { file, operations: 0.0, seconds: 0.0, syncs: 0, bytes: 0, micros, ratios }
+    }
+
+    /// Appends batches of as many bytes as a sync had, with one fdatasync each.
+    fn add(&mut self, counts: (u64, u64), (operations, rate): (u64, f64), seconds: f64) {
+        let bytes = counts.1 / counts.0;
         let batch = vec![0xab; bytes as usize];
         let (started, mut syncs, mut position) = (Instant::now(), 0_u64, 0);
         while started.elapsed().as_secs_f64() < seconds {
-            if position + bytes > FILE_BYTES {
+            if position + bytes > RAW_BYTES {
                 position = 0;
             }
-            file.write_all_at(&batch, position).unwrap();
-            file.sync_data().unwrap();
+            let began = Instant::now();
+            self.file.write_all_at(&batch, position).unwrap();
+            self.file.sync_data().unwrap();
+            self.micros.push(began.elapsed().as_micros() as u32);
             position += bytes;
             syncs += 1;
         }
-        self.seconds += started.elapsed().as_secs_f64();
-        self.operations += syncs as f64 * operations as f64 / counts.0 as f64;
+        let (seconds, calls) =
+            (started.elapsed().as_secs_f64(), operations as f64 / counts.0 as f64);
+        self.seconds += seconds;
+        self.operations += syncs as f64 * calls;
+        self.ratios.push(rate * seconds / (syncs as f64 * calls));
         self.syncs += syncs;
         self.bytes += syncs * bytes;
-        fs::remove_file(path).unwrap();
     }
 
     fn rate(&self) -> f64 {
         self.operations / self.seconds
+    }
+
+    fn ratios(&self) -> Vec<f64> {
+        let mut ratios = self.ratios.clone();
+        ratios.sort_by(f64::total_cmp);
+        ratios
     }
 }
 
 impl std::fmt::Display for Limit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (calls, bytes) = (self.operations / self.syncs as f64, self.bytes / self.syncs);
-        let micros = self.seconds * 1e6 / self.syncs as f64;
-        let rate = self.rate();
-        write!(f, "limit {rate:.0} op/s ({calls:.1} calls, {bytes} bytes, {micros:.0} µs a sync)")
+        let mean = self.seconds * 1e6 / self.syncs as f64;
+        let mut micros = self.micros.clone();
+        micros.sort_unstable();
+        let median = micros[micros.len() / 2];
+        write!(
+            f,
+            "limit {:.0} op/s ({calls:.1} calls, {bytes} bytes, {mean:.0} µs a sync, p50 {median} µs)",
+            self.rate()
+        )
     }
 }
 
@@ -408,11 +482,13 @@ impl Target for Batched {
     }
 }
 
-async fn peer<D: Database>(name: &str, tasks: usize, seconds: f64, limit: f64) {
-    let directory = tempfile::tempdir_in(".").unwrap();
+async fn peer<D: Database>(name: &str, tasks: usize, options: &Options, limit: &Limit) {
+    let directory = options.temporary();
     let (target, thread) = Batched::start::<D>(directory.path());
     let target = Arc::new(target);
-    measure(Arc::clone(&target), tasks, seconds).await.print(name, limit);
+    let measured = measure(Arc::clone(&target), tasks, options.seconds).await;
+    let ratio = measured.operations as f64 / measured.seconds / limit.rate();
+    measured.print(name, &[ratio]);
     drop(target);
     thread.join().unwrap();
 }
@@ -482,29 +558,37 @@ impl Clock for Moved {
 }
 
 /// Bytes on disk after two and a half windows of retention, in steps of a tenth.
-async fn churn(window: u64) {
-    let directory = tempfile::tempdir_in(".").unwrap();
+async fn churn(options: &Options) {
+    let (directory, window) = (options.temporary(), options.churn);
+    println!("churn: 2.5 windows of {window} records");
     let clock = Arc::new(Moved::default());
     let surroundings = Surroundings { clock: Arc::clone(&clock) as _, ..Surroundings::default() };
     let store =
         EmbeddedStore::open_in(directory.path(), Settings::default(), surroundings).unwrap();
     let store = Arc::new(store);
-    for _ in 0..25 {
+    let print = |when: &str, stats: onceward_core::Stats| {
+        let (bytes, records) = (disk_bytes(directory.path()), stats.records.max(1));
+        let log = disk_bytes(&directory.path().join("log"));
+        println!(
+            "  {when}: {records} records of {} bytes, {} bytes on disk each ({:.2} times, {:.2} without the log's {} MB)",
+            stats.bytes / records,
+            bytes / records,
+            bytes as f64 / stats.bytes as f64,
+            (bytes - log) as f64 / stats.bytes as f64,
+            log >> 20
+        );
+    };
+    for step in 1..=25 {
         write_some(&store, window / 10).await;
         clock.0.fetch_add(DAY.as_millis() as u64 / 10, Ordering::Relaxed);
         while store.purge(1_000).await.unwrap().more {}
+        if step % 5 == 0 {
+            print(
+                &format!("after {:.1} windows", f64::from(step) / 10.0),
+                store.stats().await.unwrap(),
+            );
+        }
     }
-    let print = |when: &str, stats: onceward_core::Stats| {
-        let (bytes, records) = (disk_bytes(directory.path()), stats.records.max(1));
-        println!(
-            "  {when}: {records} records of {} bytes, {} bytes on disk each ({:.2} times)",
-            stats.bytes / records,
-            bytes / records,
-            bytes as f64 / stats.bytes as f64
-        );
-    };
-    println!("churn: 2.5 windows of {window} records");
-    print("at once", store.stats().await.unwrap());
     store.compact(|_| {}).await.unwrap();
     print("compacted", store.stats().await.unwrap());
 }
@@ -529,11 +613,17 @@ async fn write_some(store: &Arc<EmbeddedStore>, count: u64) {
 fn disk_bytes(path: &Path) -> u64 {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     entries
-        .map(|entry| {
-            let found = entry.metadata().unwrap();
-            if found.is_dir() { disk_bytes(&entry.path()) } else { found.len() }
+        .map(|entry| match entry.metadata() {
+            Ok(found) if found.is_dir() => disk_bytes(&entry.path()),
+            Ok(found) => found.len(),
+            // Cleaned up meanwhile.
+            Err(_) => 0,
         })
         .sum()
+}
+
+fn memory() -> String {
+    format!("{} MB resident, {} MB at most", resident("VmRSS"), resident("VmHWM"))
 }
 
 fn resident(name: &str) -> u64 {

@@ -7,7 +7,10 @@ mod embedded {
     mod faults;
     mod golden;
     mod kill;
+    mod ledger;
+    mod memory;
     mod power;
     mod refusal;
     mod reopen;
+    mod review;
 }

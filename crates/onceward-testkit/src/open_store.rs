@@ -152,7 +152,7 @@ impl StoreAdmin for OpenStore {
         let more = found.len() > query.page_size();
         found.truncate(query.page_size());
         let next = found.last().filter(|_| more).map(|record| record.id);
-        Ok(Page { records: found, next })
+        Ok(Page { records: found, next, ..Page::default() })
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {

@@ -183,7 +183,8 @@ impl StoreAdmin for MemoryStore {
         found.truncate(query.page_size());
         let records =
             found.iter().filter_map(|id| self.shards[shard_of(id)].lock().get(id).cloned());
-        Ok(Page { records: records.collect(), next: found.last().copied().filter(|_| more) })
+        let next = found.last().copied().filter(|_| more);
+        Ok(Page { records: records.collect(), next, ..Page::default() })
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {

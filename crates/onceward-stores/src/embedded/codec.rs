@@ -16,6 +16,8 @@ use onceward_core::{
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::tally::Counted;
+
 /// What this release writes, and the newest that it surely understands.
 pub(super) const VERSION: u8 = 1;
 /// The oldest release that understands what this one writes.
@@ -30,6 +32,21 @@ const HAS_RESOURCE: u8 = 4;
 /// One opening of the store: a running record of an earlier one has lost its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Boot(pub(super) u64);
+
+/// The life that the store is in, as records are read in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) boot: Boot,
+    /// When it began: every lease of an earlier life has lapsed by then.
+    pub(super) since: Timestamp,
+}
+
+/// A record as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decoded {
+    pub(super) record: Record,
+    pub(super) counted: Counted,
+}
 
 /// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,8 +88,13 @@ pub(super) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
     out.extend(sum.to_le_bytes());
 }
 
-/// Reads a record back. One that was running in another life than `boot` is unknown.
-pub(super) fn decode(id: &RecordId, bytes: &[u8], boot: Boot) -> Result<Record, Undecodable> {
+/// Reads a record back.
+///
+/// One that was running in an earlier life has lost its owner: its lease is read as lapsed
+/// when this life began. So it stands at unknown to everybody, and where the caller's policy
+/// is takeover, it can still be taken over; read as [`State::Unknown`] it never could, and a
+/// restart is the one way in which owners die here.
+pub(super) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded, Undecodable> {
     let body = checked(id, bytes)?;
     let mut reader = Reader(body);
     let (version, minimum) = (reader.byte("version")?, reader.byte("minimum reader")?);
@@ -81,7 +103,7 @@ pub(super) fn decode(id: &RecordId, bytes: &[u8], boot: Boot) -> Result<Record, 
     }
     let (flags, name) = (reader.byte("flags")?, reader.byte("state")?);
     let name = *StateName::ALL.get(usize::from(name)).ok_or(Undecodable::Field("state"))?;
-    let state = reader.state(name, boot)?;
+    let (state, counted) = reader.state(name, life)?;
     let record = Record {
         id: *id,
         operation: OperationId::from(Uuid::from_bytes(reader.array("operation")?)),
@@ -109,7 +131,7 @@ pub(super) fn decode(id: &RecordId, bytes: &[u8], boot: Boot) -> Result<Record, 
     if version <= VERSION && !reader.0.is_empty() {
         return Err(Undecodable::Field("end"));
     }
-    Ok(record)
+    Ok(Decoded { record, counted: Counted { state: counted, bytes: bytes.len() } })
 }
 
 /// The record's bytes without their checksum, if that fits.
@@ -230,19 +252,24 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(field)?).map_err(|_| Undecodable::Field(field))
     }
 
-    fn state(&mut self, name: StateName, boot: Boot) -> Result<Pending, Undecodable> {
+    /// The state, and which one it is counted as.
+    fn state(&mut self, name: StateName, life: Life) -> Result<(Pending, StateName), Undecodable> {
         let state = match name {
             StateName::Unknown => State::Unknown,
             StateName::Running => {
-                let (life, lease_until) = (self.u64("boot id")?, self.time("lease")?);
-                if Boot(life) == boot { State::Running { lease_until } } else { State::Unknown }
+                let (boot, lease_until) = (Boot(self.u64("boot id")?), self.time("lease")?);
+                if boot != life.boot {
+                    let lapsed = State::Running { lease_until: lease_until.min(life.since) };
+                    return Ok((Pending::Whole(lapsed), StateName::Unknown));
+                }
+                State::Running { lease_until }
             }
-            StateName::Completed => return self.retained().map(Pending::Completed),
-            StateName::Failed => return self.retained().map(Pending::Failed),
+            StateName::Completed => return Ok((Pending::Completed(self.retained()?), name)),
+            StateName::Failed => return Ok((Pending::Failed(self.retained()?), name)),
             StateName::Released => State::Released { retained: self.retained()? },
             StateName::Expired => State::Expired { retained: self.retained()? },
         };
-        Ok(Pending::Whole(state))
+        Ok((Pending::Whole(state), name))
     }
 
     fn retained(&mut self) -> Result<Retained, Undecodable> {
@@ -328,6 +355,14 @@ mod tests {
         }
     }
 
+    fn life(boot: u64) -> Life {
+        Life { boot: Boot(boot), since: Timestamp::from_millis(25) }
+    }
+
+    fn read(bytes: &[u8], boot: u64) -> Result<Record, Undecodable> {
+        decode(&ID, bytes, life(boot)).map(|decoded| decoded.record)
+    }
+
     fn encoded(state: State) -> Vec<u8> {
         let mut bytes = Vec::new();
         encode(&record(state), Boot(4), &mut bytes);
@@ -335,11 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn running_in_this_life_is_running_and_of_another_life_unknown() {
-        let running = State::Running { lease_until: Timestamp::from_millis(30) };
-        let bytes = encoded(running.clone());
-        assert_eq!(decode(&ID, &bytes, Boot(4)), Ok(record(running)));
-        assert_eq!(decode(&ID, &bytes, Boot(5)), Ok(record(State::Unknown)));
+    fn what_ran_in_an_earlier_life_has_lapsed_when_this_one_began() {
+        let running = |until| State::Running { lease_until: Timestamp::from_millis(until) };
+        let bytes = encoded(running(30));
+        assert_eq!(read(&bytes, 4), Ok(record(running(30))));
+        assert_eq!(read(&bytes, 5), Ok(record(running(25))));
+        let decoded = decode(&ID, &bytes, life(5)).unwrap();
+        assert_eq!(decoded.record.standing(life(5).since), Some(StateName::Unknown));
+        assert_eq!(decoded.counted, Counted { state: StateName::Unknown, bytes: bytes.len() });
     }
 
     #[test]
@@ -349,12 +387,12 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = bytes.clone();
                 damaged[position] ^= 1 << bit;
-                assert_eq!(decode(&ID, &damaged, Boot(4)), Err(Undecodable::Checksum));
+                assert_eq!(read(&damaged, 4), Err(Undecodable::Checksum));
             }
-            assert_eq!(decode(&ID, &bytes[..position], Boot(4)), Err(Undecodable::Checksum));
+            assert_eq!(read(&bytes[..position], 4), Err(Undecodable::Checksum));
         }
         let other = RecordId::from_bytes([8; 32]);
-        assert_eq!(decode(&other, &bytes, Boot(4)), Err(Undecodable::Checksum));
+        assert_eq!(decode(&other, &bytes, life(4)), Err(Undecodable::Checksum));
     }
 
     fn retained() -> Retained {
@@ -398,7 +436,7 @@ mod tests {
         let lines = golden().into_iter().map(|(name, record)| {
             let mut bytes = Vec::new();
             encode(&record, Boot(4), &mut bytes);
-            assert_eq!(decode(&ID, &bytes, Boot(4)), Ok(record), "{name}");
+            assert_eq!(read(&bytes, 4), Ok(record), "{name}");
             format!("{name} {}\n", hex(&bytes))
         });
         let text: String = lines.collect();
@@ -424,11 +462,11 @@ mod tests {
             bytes[0] = 2;
             bytes.extend(b"something new");
         });
-        assert_eq!(decode(&ID, &newer, Boot(4)), Ok(record(State::Unknown)));
+        assert_eq!(read(&newer, 4), Ok(record(State::Unknown)));
         let refused = resealed(encoded(State::Unknown), |bytes| bytes[1] = 2);
-        assert_eq!(decode(&ID, &refused, Boot(4)), Err(Undecodable::Newer { minimum: 2 }));
+        assert_eq!(read(&refused, 4), Err(Undecodable::Newer { minimum: 2 }));
         let longer = resealed(encoded(State::Unknown), |bytes| bytes.push(0));
-        assert_eq!(decode(&ID, &longer, Boot(4)), Err(Undecodable::Field("end")));
+        assert_eq!(read(&longer, 4), Err(Undecodable::Field("end")));
     }
 
     #[test]
@@ -440,9 +478,9 @@ mod tests {
         for position in 0..whole.len() - CHECKSUM_BYTES {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let odd = resealed(whole.clone(), |bytes| bytes[position] = value);
-                let _ = decode(&ID, &odd, Boot(4));
+                let _ = read(&odd, 4);
                 let cut = resealed(whole.clone(), |bytes| bytes.truncate(position));
-                assert!(decode(&ID, &cut, Boot(4)).is_err());
+                assert!(read(&cut, 4).is_err());
             }
         }
     }

@@ -28,7 +28,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 pub(super) struct Directory {
     path: PathBuf,
     state: Found,
-    _lock: File,
+    lock: File,
 }
 
 /// What a directory holds.
@@ -63,10 +63,11 @@ impl Directory {
         let foreign = |found: &str| {
             Err(OpenError::Foreign { directory: path.into(), found: found.to_owned() })
         };
-        if !has(LOCK)
-            && !has(FORMAT)
-            && let Some(found) = names.first()
-        {
+        // Other programs have lock files too: without a format, or our mark that one is being
+        // made, nothing else may be there. A lock file alone that is missing is no loss.
+        let known = has(FORMAT) || has(LOCK) && has(CREATING);
+        let ours = |name: &str| known || has(LOCK) && [LOCK, LOG, TREE].contains(&name);
+        if let Some(found) = names.iter().find(|name| !ours(name)) {
             return foreign(found);
         }
         if names.is_empty() && missing == Missing::IsAnError {
@@ -84,7 +85,7 @@ impl Directory {
             }
             (false, true, _) | (false, false, false) => Found::Nothing,
         };
-        let directory = Self { path: path.into(), state, _lock: lock };
+        let directory = Self { path: path.into(), state, lock };
         match (state, missing) {
             (Found::Store, Missing::IsAnError) => {}
             (Found::Nothing, Missing::IsAnError) => {
@@ -145,6 +146,14 @@ impl Directory {
 
     fn sync(&self) -> Result<(), OpenError> {
         sync_directory(&self.path).map_err(OpenError::io("sync", &self.path))
+    }
+}
+
+impl Drop for Directory {
+    /// Closing alone would not do: a child process that is just being started still has a
+    /// copy of the file.
+    fn drop(&mut self) {
+        let _ = self.lock.unlock();
     }
 }
 

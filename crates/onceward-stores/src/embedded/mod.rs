@@ -14,7 +14,8 @@
 //! - A call is answered after what it changed was synced. Calls that come together share one
 //!   sync; nobody waits for more to come.
 //! - Whatever was acknowledged survives the death of the process and of the machine.
-//! - What was running when the process died is *unknown* afterwards, never free.
+//! - What was running when the process died stands at *unknown* afterwards, never free; it
+//!   can be taken over where the caller's policy says so.
 //! - A damaged file is refused at open, or a damaged record answers
 //!   [`Undecodable`](onceward_core::StoreErrorKind::Undecodable); neither is ever taken for
 //!   absent, recreated or skipped.
@@ -74,6 +75,7 @@ pub use error::OpenError;
 pub use settings::Settings;
 pub use verify::{Finding, Report, verify};
 
+use codec::Decoded;
 use directory::{Directory, Found};
 use log::{Log, Recovered};
 use ops::OpKind;
@@ -294,7 +296,7 @@ impl Store for EmbeddedStore {
         // Before the look: of what comes after it the writer knows.
         let applied = self.shared.applied.load(Ordering::Acquire);
         let mut seen = Seen::AbsentAt(applied);
-        if let Some((record, _)) = self.shared.read(&request.id)? {
+        if let Some(Decoded { record, .. }) = self.shared.read(&request.id)? {
             seen = Seen::Unsaid;
             let now = self.shared.clock.now();
             let step = machine::claim(Some(&record), request, record.fence, now);
@@ -318,7 +320,7 @@ impl Store for EmbeddedStore {
 impl StoreAdmin for EmbeddedStore {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.shared.check()?;
-        Ok(self.shared.read(id)?.map(|(record, _)| record))
+        Ok(self.shared.read(id)?.map(|decoded| decoded.record))
     }
 
     /// Looks at every record after the query's start until the page is full: for operators,
@@ -349,19 +351,25 @@ impl StoreAdmin for EmbeddedStore {
 fn page(shared: &Shared, query: &Query) -> Result<Page, StoreError> {
     let now = shared.clock.now();
     let mut page = Page::default();
-    for item in shared.tree.records(query.after.as_ref()) {
-        let (id, bytes) = item.map_err(unreadable)?;
-        let record = codec::decode(&id, &bytes, shared.boot).map_err(|error| {
-            failed(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(error)
-        })?;
-        if !query.matches(&record, now) {
-            continue;
-        }
-        if page.records.len() == query.page_size() {
-            page.next = page.records.last().map(|record| record.id);
+    let mut last = None;
+    for entry in shared.tree.records(query.after.as_ref()) {
+        let entry = entry.map_err(unreadable)?;
+        let id = entry.id;
+        let record = match shared.decode(entry) {
+            Ok(Decoded { record, .. }) if query.matches(&record, now) => Some(record),
+            Ok(_) => continue,
+            Err(error) if error.kind == StoreErrorKind::Undecodable => None,
+            Err(error) => return Err(error),
+        };
+        if page.records.len() + page.undecodable.len() == query.page_size() {
+            page.next = last;
             break;
         }
-        page.records.push(record);
+        last = Some(id);
+        match record {
+            Some(record) => page.records.push(record),
+            None => page.undecodable.push(id),
+        }
     }
     Ok(page)
 }

@@ -21,7 +21,8 @@ pub(super) type IdMap<V> = HashMap<RecordId, V, BuildHasherDefault<IdHasher>>;
 pub(super) struct Recent {
     young: IdMap<Known>,
     old: IdMap<Known>,
-    /// The last batch before the younger and before the older generation.
+    /// The last batch of which something is older than the younger generation, and than
+    /// the older one.
     began: [Number; 2],
 }
 
@@ -54,8 +55,8 @@ impl Recent {
     pub(super) fn put(&mut self, id: RecordId, known: Known, number: Number) {
         if self.young.len() >= GENERATION {
             self.old = mem::take(&mut self.young);
-            // Other records of this very batch are in the older generation.
-            self.began = [number - 1, self.began[0]];
+            // Not the one before: others of this very batch may be in the older generation.
+            self.began = [number, self.began[0]];
         }
         self.young.insert(id, known);
     }

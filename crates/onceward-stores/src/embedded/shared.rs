@@ -5,27 +5,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use onceward_core::{Effect, Record, RecordId, Stats, StoreError, StoreErrorKind};
+use onceward_core::{Effect, RecordId, Stats, StoreError, StoreErrorKind};
 use parking_lot::{Condvar, Mutex};
 
-use super::codec::{self, Boot};
+use super::codec::{self, Decoded, Life};
 use super::directory::Directory;
 use super::disk::Disk;
 use super::log::{Full, Number, Segment};
 use super::settings::Settings;
 use super::tally::Tally;
 use super::time::StoreClock;
-use super::tree::{self, Tree, TreeError};
+use super::tree::{self, Entry, Tree, TreeError};
 
 /// One open store.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) directory: Directory,
     pub(super) tree: Tree,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) settings: Settings,
     pub(super) clock: StoreClock,
-    pub(super) boot: Boot,
+    pub(super) life: Life,
     /// The last batch that is in the tree.
     pub(super) applied: AtomicU64,
     /// As of the last batch.
@@ -34,6 +33,8 @@ pub(super) struct Shared {
     /// Something in `upkeep` changed, or the store is poisoned.
     pub(super) news: Condvar,
     poison: OnceLock<String>,
+    /// Last, because the tree removes files when it is dropped, and does so under the lock.
+    pub(super) directory: Directory,
 }
 
 /// What upkeep is asked for, and what it has come to.
@@ -57,29 +58,32 @@ impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { directory, tree, disk, settings, clock, applied, tally, upkeep } = parts;
         Self {
-            directory,
             tree,
             disk,
             settings,
+            life: Life { boot: tally.boot, since: clock.now() },
             clock,
-            boot: tally.boot,
             applied: AtomicU64::new(applied),
             tally: Mutex::new(tally),
             upkeep: Mutex::new(upkeep),
             news: Condvar::new(),
             poison: OnceLock::new(),
+            directory,
         }
     }
 
     /// Reads a record. What is in the tree was synced before, so it may be told.
-    pub(super) fn read(&self, id: &RecordId) -> Result<Option<(Record, usize)>, StoreError> {
-        let found = self.tree.get(&tree::record_key(id)).map_err(unreadable)?;
-        let Some(bytes) = found else { return Ok(None) };
-        let record = codec::decode(id, &bytes, self.boot).map_err(|error| {
+    pub(super) fn read(&self, id: &RecordId) -> Result<Option<Decoded>, StoreError> {
+        let found = self.tree.get(&tree::record_key(id)).transpose();
+        found.map(|value| self.decode(Entry { id: *id, value })).transpose()
+    }
+
+    /// What an entry of the tree says.
+    pub(super) fn decode(&self, Entry { id, value }: Entry) -> Result<Decoded, StoreError> {
+        codec::decode(&id, &value.map_err(unreadable)?, self.life).map_err(|error| {
             tracing::error!(%error, ?id, "a record cannot be read");
             failed(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(error)
-        })?;
-        Ok(Some((record, bytes.len())))
+        })
     }
 
     pub(super) fn stats(&self) -> Stats {

@@ -3,6 +3,7 @@
 //! Keys begin with what they are for. Numbers of batches are the tree's sequence numbers, so
 //! it knows how far it holds the log.
 
+use std::cell::Cell;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -92,7 +93,7 @@ impl From<lsm_tree::Error> for TreeError {
         match error {
             lsm_tree::Error::Io(error) => match error.kind() {
                 StorageFull | QuotaExceeded => Self::NoRoom(error),
-                // A file that ends too early, or is not there, or points before its beginning.
+                // Odd lengths and positions come from odd bytes, and nobody removes files.
                 UnexpectedEof | NotFound | InvalidData | InvalidInput => {
                     Self::Damaged(error.to_string())
                 }
@@ -160,21 +161,18 @@ impl Tree {
         Tally::decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Records after an id, in order.
+    /// Records after an id, in order. An error of the item is one of the tree, behind which
+    /// nothing can be found; an error of an entry is its own.
     pub(super) fn records(
         &self,
         after: Option<&RecordId>,
-    ) -> impl Iterator<Item = Result<(RecordId, lsm_tree::Slice), TreeError>> + use<> {
+    ) -> impl Iterator<Item = Result<Entry, TreeError>> + use<> {
         use std::ops::Bound::{Excluded, Included};
         let from = after.map_or(Included(vec![RECORD]), |id| Excluded(record_key(id).to_vec()));
         let mut items = self.tree.range((from, Excluded(vec![RECORD + 1])), NEWEST, None);
         std::iter::from_fn(move || {
-            let item = guarded(|| items.next().map(lsm_tree::Guard::into_inner).transpose());
-            Some(item.transpose()?.and_then(|(key, value)| {
-                let id = key.strip_prefix(&[RECORD]).and_then(|id| id.try_into().ok());
-                let id = id.ok_or_else(|| TreeError::Damaged("a key has an odd length".into()))?;
-                Ok((RecordId::from_bytes(id), value))
-            }))
+            let item = guarded(|| Ok(items.next()));
+            Some(item.transpose()?.and_then(Entry::read))
         })
     }
 
@@ -228,7 +226,11 @@ impl Tree {
             let lock = self.tree.get_flush_lock();
             self.tree.flush(&lock, KEEP_NO_OLD_VERSIONS).map(drop)
         })?;
-        // lsm-tree syncs its value files, but not the directory that names them.
+        self.sync_value_names()
+    }
+
+    /// lsm-tree syncs its value files, but not the directory that names them.
+    fn sync_value_names(&self) -> Result<(), TreeError> {
         sync_directory(&self.path.join(BLOBS)).map_err(TreeError::Io)
     }
 
@@ -236,12 +238,17 @@ impl Tree {
     pub(super) fn compact_step(&self) -> Result<bool, TreeError> {
         let before = self.tree.current_version().id();
         guarded(|| self.tree.compact(self.strategy.clone(), KEEP_NO_OLD_VERSIONS))?;
-        Ok(self.tree.current_version().id() != before)
+        let changed = self.tree.current_version().id() != before;
+        if changed {
+            self.sync_value_names()?;
+        }
+        Ok(changed)
     }
 
     /// Rewrites all keys, and the values in files that were known to be mostly dead.
     pub(super) fn compact_all(&self) -> Result<(), TreeError> {
-        guarded(|| self.tree.major_compact(TABLE_BYTES, KEEP_NO_OLD_VERSIONS))
+        guarded(|| self.tree.major_compact(TABLE_BYTES, KEEP_NO_OLD_VERSIONS))?;
+        self.sync_value_names()
     }
 
     /// Bytes of values that are dead and still on the disk.
@@ -251,6 +258,34 @@ impl Tree {
 
     pub(super) fn disk_bytes(&self) -> u64 {
         self.tree.disk_space()
+    }
+}
+
+/// A record's bytes, or why they cannot be read.
+pub(super) struct Entry {
+    pub(super) id: RecordId,
+    pub(super) value: Result<lsm_tree::Slice, TreeError>,
+}
+
+impl Entry {
+    /// A value may be damaged where its key is not.
+    fn read(item: impl lsm_tree::Guard) -> Result<Self, TreeError> {
+        let id = Cell::new(None);
+        let value = guarded(|| {
+            item.into_inner_if(|key| {
+                id.set(key.strip_prefix(&[RECORD]).and_then(|id| id.try_into().ok()));
+                true
+            })
+        });
+        let odd = || TreeError::Damaged("a key has an odd length".into());
+        match (id.get().map(RecordId::from_bytes), value) {
+            (None, Err(error)) => Err(error),
+            (None, Ok(_)) => Err(odd()),
+            (Some(id), value) => {
+                let value = value.and_then(|(_, value)| value.ok_or_else(odd));
+                Ok(Self { id, value })
+            }
+        }
     }
 }
 

@@ -174,10 +174,17 @@ fn compact(shared: &Shared) -> Result<(), TreeError> {
         }
     }
     let tree = &shared.tree;
-    if tree.dead_bytes() > DEAD_BYTES_MIN.max(tree.disk_bytes() / 2) {
+    let (all, dead) = (tree.disk_bytes(), tree.dead_bytes());
+    if dead > DEAD_BYTES_MIN.max(all / 2) && has_room_for(shared, all.saturating_sub(dead)) {
         tree.compact_all()?;
     }
     Ok(())
+}
+
+/// Whether so much fits beside the reserve, which is for settlements.
+fn has_room_for(shared: &Shared, bytes: u64) -> bool {
+    let free = shared.disk.free_bytes(shared.path());
+    free.is_ok_and(|free| free >= shared.settings.reserve_bytes.saturating_add(bytes))
 }
 
 fn stopping(upkeep: &Upkeep) -> bool {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use onceward_core::{RecordId, Timestamp};
 
 use super::Contents;
-use super::codec;
+use super::codec::{self, Life};
 use super::directory::Directory;
 use super::disk::{Disk, MachineDisk};
 use super::error::OpenError;
 use super::settings::Settings;
-use super::tally::{Counted, Tally};
-use super::tree::{Due, Tree, TreeError, due_key};
+use super::tally::Tally;
+use super::tree::{Due, Entry, Tree, TreeError, due_key};
 use super::writer::due_of;
 
 /// Records between two calls of `progress`.
@@ -115,9 +115,10 @@ fn look_at_records(
     progress: &mut impl FnMut(u64),
 ) -> Tally {
     let mut counted = Tally::default();
-    for item in tree.records(None) {
-        let (id, bytes) = match item {
-            Ok(item) => item,
+    let life = Life { boot: tally.boot, since: tally.time };
+    for entry in tree.records(None) {
+        let Entry { id, value } = match entry {
+            Ok(entry) => entry,
             Err(error) => {
                 report.found(unreadable("records", &error));
                 break;
@@ -127,9 +128,14 @@ fn look_at_records(
         if report.records.is_multiple_of(TELL_EVERY) {
             progress(report.records);
         }
-        match codec::decode(&id, &bytes, tally.boot) {
-            Ok(record) => {
-                counted.add(Counted { state: record.state.name(), bytes: bytes.len() });
+        let why = |error: &dyn std::error::Error| error.to_string();
+        let decoded = value
+            .map_err(|error| why(&error))
+            .and_then(|bytes| codec::decode(&id, &bytes, life).map_err(|error| why(&error)));
+        match decoded {
+            Ok(decoded) => {
+                counted.add(decoded.counted);
+                let record = decoded.record;
                 let due = due_of(Some(&record)).map(|at| due_key(Due { at, id }));
                 match due.map(|key| tree.get(&key)) {
                     Some(Ok(None)) => report.found(Finding::NeverDue { id }),
@@ -138,7 +144,7 @@ fn look_at_records(
                     None => {}
                 }
             }
-            Err(error) => report.found(Finding::Undecodable { id, why: error.to_string() }),
+            Err(why) => report.found(Finding::Undecodable { id, why }),
         }
     }
     progress(report.records);

@@ -14,7 +14,7 @@ use onceward_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::codec;
+use super::codec::{self, Decoded};
 use super::log::{AppendError, Frame, Log, Number, Segment};
 use super::ops::{self, OpKind};
 use super::recent::{IdMap, Known, Recent};
@@ -22,8 +22,10 @@ use super::shared::{Shared, failed, unreadable};
 use super::tally::{Counted, Tally};
 use super::tree::{self, Due};
 
-/// How often the free space is looked at.
-const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(500);
+/// How often the free space is looked at: so often that no disk fills the reserve meanwhile.
+const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(20);
+/// How long to wait for the threads behind before looking again whether that is needed.
+const WAIT_AT_MOST: Duration = Duration::from_millis(500);
 /// Memtables that may wait to be written; then calls wait for the disk.
 const WAITING_MAX: usize = 4;
 /// Young runs of tables before calls wait for compaction: reads look at each of them.
@@ -268,6 +270,8 @@ impl Writer {
             return Ok(*place);
         }
         let (record, stored) = self.find(id, seen)?;
+        // What was read is in memory too, until the batch is done.
+        self.bytes += stored.map_or(0, |stored| stored.bytes);
         let place = self.slots.len();
         self.slots.push(Slot { id: *id, stored, record, changed: false });
         self.places.insert(*id, place);
@@ -285,18 +289,26 @@ impl Writer {
             }
             (Some(Known::Changed) | None, _) => {}
         }
-        let Some((record, bytes)) = self.shared.read(id)? else { return Ok((None, None)) };
-        let stored = Counted { state: record.state.name(), bytes };
-        Ok((Some(Box::new(record)), Some(stored)))
+        Ok(match self.shared.read(id)? {
+            Some(Decoded { record, counted }) => (Some(Box::new(record)), Some(counted)),
+            None => (None, None),
+        })
     }
 
     /// Lets go what is due, walking over due entries only.
     fn purge(&mut self, limit: usize, now: Timestamp) -> Result<Purged, StoreError> {
         let mut purged = Purged::default();
         let mut swept = now;
+        // Something always goes, even if calls before this one have filled the batch.
+        let limit_bytes = self.bytes + self.shared.settings.batch_bytes_max;
         for due in self.shared.tree.due(self.tally.swept) {
             let due = due.map_err(unreadable)?;
             if due.at > now {
+                break;
+            }
+            if self.bytes >= limit_bytes || self.dues_done.len() >= PURGE_MAX {
+                purged.more = true;
+                swept = due.at;
                 break;
             }
             let place = match self.place(&due.id, Seen::Unsaid) {
@@ -504,7 +516,7 @@ impl Writer {
             upkeep.flush |= flushing;
             upkeep.compact |= cleaning;
             shared.news.notify_all();
-            shared.news.wait_for(&mut upkeep, LOOK_AT_ROOM_EVERY);
+            shared.news.wait_for(&mut upkeep, WAIT_AT_MOST);
         }
     }
 

@@ -52,8 +52,8 @@ mod keys;
 mod packer;
 mod payload;
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
@@ -262,12 +262,17 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for Sealed<S> {
         self.inner.get(id).await?.map(|record| self.open_record(record)).transpose()
     }
 
-    /// Fails at an outcome that does not open. The error names its record: the listing goes
-    /// on after that one.
+    /// Records whose outcomes do not open are named as undecodable, beside the others.
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        let Page { records, next } = self.inner.list(query).await?;
-        let records: Result<_, _> = records.into_iter().map(|it| self.open_record(it)).collect();
-        Ok(Page { records: records?, next })
+        let mut page = self.inner.list(query).await?;
+        for record in mem::take(&mut page.records) {
+            let id = record.id;
+            match self.open_record(record) {
+                Ok(record) => page.records.push(record),
+                Err(_) => page.undecodable.push(id),
+            }
+        }
+        Ok(page)
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {

@@ -39,7 +39,7 @@ pub(crate) fn id(key: &str) -> RecordId {
     Identity::unkeyed().record_id(&scope(), &Key::new(key).unwrap())
 }
 
-fn scope() -> Scope {
+pub(crate) fn scope() -> Scope {
     Scope::new("tenant", "caller", "operation").unwrap()
 }
 

@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use onceward_core::{Claim, Store as _, StoreErrorKind};
-use onceward_stores::embedded::{EmbeddedStore, OpenError};
+use onceward_core::{Claim, Query, Store as _, StoreAdmin as _, StoreErrorKind};
+use onceward_stores::embedded::{EmbeddedStore, Finding, OpenError, verify};
 use tempfile::TempDir;
 
-use super::common::{complete, copy, fast_directory, files, granted, long, open, request, small};
+use super::common::{
+    complete, copy, fast_directory, files, granted, id, long, open, request, small,
+};
 
 const DONE: [&str; 4] = ["in a table", "in a value file", "in the log", "in the log, large"];
 const RUNNING: &str = "running";
@@ -147,6 +149,47 @@ async fn sectors_that_read_as_zeros_are_refused_or_told() {
     }
     println!("lost sectors: {seen:?}");
     assert!(seen.refused > 0, "{seen:?}");
+}
+
+/// A record whose value is damaged answers as such by itself, and is told beside the others
+/// where they are listed: one of them made the whole page fail before.
+#[tokio::test]
+async fn one_record_that_cannot_be_read_does_not_hide_the_others_from_operators() {
+    let sample = sample().await;
+    let key = DONE[1];
+    for file in files(&sample.path().join("tree/blobs")) {
+        let mut bytes = fs::read(&file).unwrap();
+        let text = text(key).into_bytes();
+        let at = bytes.windows(text.len()).position(|it| it == text).unwrap();
+        bytes[at + 100] ^= 1;
+        fs::write(&file, bytes).unwrap();
+    }
+    let report = verify(sample.path(), |_| {}).unwrap();
+    assert!(
+        matches!(report.findings[0], Finding::Undecodable { id: it, .. } if it == id(key)),
+        "{report:?}"
+    );
+    assert_eq!(report.records, 5, "{report:?}");
+
+    let store = open(sample.path());
+    let (claimed, looked_at) = (store.claim(&request(key)).await, store.get(&id(key)).await);
+    for error in [claimed.unwrap_err(), looked_at.unwrap_err()] {
+        assert_eq!(error.kind, StoreErrorKind::Undecodable);
+    }
+    for limit in [0, 1, 2, 3, 4, 5] {
+        let (mut readable, mut undecodable) = (0, Vec::new());
+        let mut query = Query { limit, ..Query::default() };
+        loop {
+            let page = store.list(&query).await.unwrap();
+            readable += page.records.len();
+            undecodable.extend(page.undecodable);
+            query.after = page.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((readable, &undecodable[..]), (4, &[id(key)][..]), "by {limit}");
+    }
 }
 
 /// An end that was written and never acknowledged may be torn anyhow: what was acknowledged

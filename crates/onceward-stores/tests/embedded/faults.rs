@@ -147,12 +147,9 @@ async fn on_a_full_disk_what_runs_can_be_settled_and_nothing_is_lost() {
         match store.claim(&request).await {
             Ok(onceward_core::Claim::Granted { lease, .. }) => {
                 let holder = Holder { owner: request.owner, fence: lease.fence };
-                if done.len() % 4 == 3 && running.len() < 200 {
+                // Every fourth of the first is left running.
+                if done.len() / 3 > running.len() && running.len() < 200 {
                     running.push((key, holder));
-                    done.push(format!("nothing {}", done.len()));
-                    done.pop();
-                    complete(&store, &format!("beside {}", running.len()), "x").await;
-                    done.push(format!("beside {}", running.len()));
                 } else {
                     let completed = Settlement::Complete(outcome(body(&key)));
                     let settled = settle(&store, &key, holder, completed, DAY).await.unwrap();
@@ -176,7 +173,7 @@ async fn on_a_full_disk_what_runs_can_be_settled_and_nothing_is_lost() {
     for (key, _) in &running {
         assert_eq!(replay(&store, key).await, body(key));
     }
-    for key in done.iter().filter(|key| key.starts_with("key")) {
+    for key in &done {
         assert_eq!(replay(&store, key).await, body(key));
     }
     drop(store);

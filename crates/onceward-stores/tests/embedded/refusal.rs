@@ -108,3 +108,12 @@ async fn making_a_store_that_was_interrupted_begins_anew() {
     fs::write(directory.path().join("creating"), "").unwrap();
     assert_eq!(replay(&open(directory.path()), "key").await, "done");
 }
+
+/// A lock file says nothing by itself, and a backup may leave it out.
+#[tokio::test]
+async fn a_store_that_lost_only_its_lock_file_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path()).await;
+    fs::remove_file(directory.path().join("lock")).unwrap();
+    assert!(replay(&open(directory.path()), "old").await.starts_with("old"));
+}

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, Clock as _, Fenced, Lapsed, Query, ResolveRequest, Retention, Settlement, StateName,
-    Store as _, StoreAdmin as _, Verdict,
+    Claim, ClaimRequest, Clock as _, Fenced, Holder, Lapsed, Query, ResolveRequest, Retention,
+    Settlement, StateName, Store as _, StoreAdmin as _, Verdict,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, verify};
 use onceward_testkit::clock::ManualClock;
@@ -49,10 +49,7 @@ async fn what_was_running_is_unknown_after_a_reopening() {
     drop(store);
 
     let store = open(directory.path());
-    for lapsed in [Lapsed::Unknown, Lapsed::Takeover] {
-        let request = onceward_core::ClaimRequest { lapsed, ..request("running") };
-        assert!(matches!(store.claim(&request).await.unwrap(), Claim::Unknown { .. }));
-    }
+    assert!(matches!(store.claim(&request("running")).await.unwrap(), Claim::Unknown { .. }));
     let stats = store.stats().await.unwrap();
     assert_eq!(stats.by_state[StateName::Running as usize], 0);
     assert_eq!(stats.by_state[StateName::Unknown as usize], 1);
@@ -64,6 +61,29 @@ async fn what_was_running_is_unknown_after_a_reopening() {
     let resolve = ResolveRequest { id, fence: holder.fence, verdict, retention: DAY };
     assert_eq!(store.resolve(&resolve).await.unwrap(), Fenced::Applied(()));
     assert_eq!(replay(&store, "running").await, "seen");
+    drop(store);
+    assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
+}
+
+/// A restart is the one way in which owners die here: where the policy is takeover, what
+/// they left can be taken over, under a higher fence, and they can no longer speak for it.
+#[tokio::test]
+async fn what_was_running_is_taken_over_after_a_reopening_where_the_policy_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    let first = granted(&store, "running").await;
+    drop(store);
+
+    let store = open(directory.path());
+    let takeover = ClaimRequest { lapsed: Lapsed::Takeover, ..request("running") };
+    let claim = store.claim(&takeover).await.unwrap();
+    let Claim::Granted { lease, attempt: 2, .. } = claim else { panic!("{claim:?}") };
+    assert!(lease.fence > first.fence);
+    assert_eq!(store.stats().await.unwrap().by_state[StateName::Running as usize], 1);
+    let done = || Settlement::Complete(outcome("done"));
+    assert_eq!(settle(&store, "running", first, done(), DAY).await.unwrap(), Fenced::Stale);
+    let second = Holder { owner: takeover.owner, fence: lease.fence };
+    assert_eq!(settle(&store, "running", second, done(), DAY).await.unwrap(), Fenced::Applied(()));
     drop(store);
     assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
 }
