@@ -3,10 +3,18 @@
 //! Every store here runs the core's one truth table and passes the one conformance suite.
 //! Each is behind a feature named after it:
 //!
-//! - `embedded`: [`embedded::EmbeddedStore`], durable in one directory, without a server.
+//! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
+//! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
+//!
+//! [`connect`] opens any of them by its URL.
 
 // A panic in here would make an outcome unknown that is known.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
+mod connect;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "sealed")]
+pub mod sealed;
+
+pub use connect::{Connect, ConnectError, SharedStore, connect};

@@ -10,8 +10,13 @@ pub use onceward_core::*;
 pub use onceward_http as http;
 #[cfg(feature = "macros")]
 pub use onceward_macros::idempotent;
+#[cfg(feature = "stores")]
+pub use onceward_stores as stores;
 
 /// The code in the documents compiles and runs.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/http.md")]
 struct HttpDocument;
+#[cfg(all(doctest, feature = "embedded", feature = "sealed"))]
+#[doc = include_str!("../../../docs/sealing.md")]
+struct SealingDocument;

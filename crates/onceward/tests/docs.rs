@@ -33,11 +33,19 @@ fn every_test_that_the_guarantees_name_exists() {
 
 #[test]
 fn every_document_that_is_linked_exists() {
-    for document in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/guarantees.md"] {
-        let text = fs::read_to_string(root().join(document)).unwrap();
+    let documents = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let documents: Vec<_> =
+        documents.filter(|path| path.extension().is_some_and(|it| it == "md")).collect();
+    let at_the_root =
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root().join(name));
+    for document in at_the_root.into_iter().chain(documents) {
+        let text = fs::read_to_string(&document).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if !target.starts_with("http") {
-                assert!(root().join(target).exists(), "{document} links {target}");
+            // Links are relative to the document, and may name a section of it.
+            let file = target.split('#').next().unwrap_or_default();
+            if !target.starts_with("http") && !file.is_empty() {
+                let there = document.parent().unwrap().join(file).exists();
+                assert!(there, "{} links {target}", document.display());
             }
         }
     }

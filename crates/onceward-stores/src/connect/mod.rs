@@ -1,0 +1,161 @@
+//! Stores by their URL, in one place.
+
+mod error;
+#[cfg(feature = "embedded")]
+mod file;
+mod memory;
+mod parts;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use onceward_core::FullStore;
+
+#[cfg(feature = "sealed")]
+use crate::sealed::{Sealed, Sealing};
+pub use error::ConnectError;
+use parts::Parts;
+
+/// A store that engines, operators and background work share.
+pub type SharedStore = Arc<dyn FullStore>;
+
+/// Opens the store that a URL names.
+///
+/// | URL | store | options |
+/// |---|---|---|
+/// | `memory:` | [`MemoryStore`](onceward_core::MemoryStore): gone with the process | `records_max`, `bytes_max` |
+/// | `file:./data` | `EmbeddedStore` in a directory (feature `embedded`) | `cache_bytes`, `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, `batch_bytes_max` |
+///
+/// Options are query parameters, as in `file:./data?cache_bytes=256MiB`: whole numbers, which
+/// may end in `KiB`, `MiB` or `GiB`. In a directory's name `?`, `#` and `%` are written `%3F`,
+/// `%23` and `%25`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use onceward_core::Engine;
+///
+/// let store = onceward_stores::connect("memory:?records_max=100000").await?;
+/// let engine = Engine::new(store);
+/// # Ok(())
+/// # }
+/// ```
+pub async fn connect(url: &str) -> Result<SharedStore, ConnectError> {
+    Connect::new(url).open().await
+}
+
+/// A store that is about to be opened, with what its URL does not say.
+///
+/// `Debug` shows the scheme only, as URLs carry passwords.
+#[derive(Clone)]
+pub struct Connect {
+    url: String,
+    #[cfg(feature = "sealed")]
+    sealing: Option<Sealing>,
+}
+
+impl Connect {
+    /// The store at a URL. Nothing is looked at yet.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            #[cfg(feature = "sealed")]
+            sealing: None,
+        }
+    }
+
+    /// Seals its outcomes, with [`Keys`](crate::sealed::Keys) alone or with all settings.
+    #[cfg(feature = "sealed")]
+    #[must_use]
+    pub fn sealed(mut self, sealing: impl Into<Sealing>) -> Self {
+        self.sealing = Some(sealing.into());
+        self
+    }
+
+    /// Opens the store, on a tokio runtime.
+    pub async fn open(self) -> Result<SharedStore, ConnectError> {
+        let address = Address::parse(&self.url)?;
+        let store = (address.open)(address.parts).await?;
+        #[cfg(feature = "sealed")]
+        if let Some(sealing) = self.sealing {
+            return Ok(Arc::new(Sealed::new(store, sealing)));
+        }
+        Ok(store)
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let mut shown = f.debug_struct("Connect");
+        shown.field("scheme", &scheme);
+        #[cfg(feature = "sealed")]
+        shown.field("sealing", &self.sealing);
+        shown.finish_non_exhaustive()
+    }
+}
+
+type Opening = Pin<Box<dyn Future<Output = Result<SharedStore, ConnectError>> + Send>>;
+type Open = fn(Parts) -> Opening;
+
+/// A kind of store by the beginning of its URLs.
+struct Scheme {
+    name: &'static str,
+    example: &'static str,
+    support: Support,
+}
+
+#[derive(Clone, Copy)]
+enum Support {
+    Built(Open),
+    #[cfg_attr(feature = "embedded", expect(dead_code, reason = "nothing is left out"))]
+    LeftOut(&'static str),
+    Planned,
+}
+
+/// All that there are. A new store is a line here, and a function that opens it.
+static SCHEMES: [Scheme; 6] = [
+    Scheme {
+        name: "memory",
+        example: "memory:",
+        support: Support::Built(|parts| Box::pin(memory::open(parts))),
+    },
+    Scheme { name: "file", example: "file:./data", support: FILE },
+    Scheme { name: "redis", example: "redis://localhost", support: Support::Planned },
+    Scheme { name: "rediss", example: "rediss://localhost", support: Support::Planned },
+    Scheme { name: "postgres", example: "postgres://localhost", support: Support::Planned },
+    Scheme { name: "postgresql", example: "postgresql://localhost", support: Support::Planned },
+];
+
+#[cfg(feature = "embedded")]
+const FILE: Support = Support::Built(|parts| Box::pin(file::open(parts)));
+#[cfg(not(feature = "embedded"))]
+const FILE: Support = Support::LeftOut("embedded");
+
+/// A URL whose scheme is built in.
+struct Address {
+    open: Open,
+    parts: Parts,
+}
+
+impl Address {
+    fn parse(url: &str) -> Result<Self, ConnectError> {
+        let (name, rest) = url.split_once(':').ok_or(ConnectError::NoScheme)?;
+        if name.is_empty()
+            || !name.bytes().all(|it| it.is_ascii_alphanumeric() || b"+-.".contains(&it))
+        {
+            return Err(ConnectError::NoScheme);
+        }
+        // Schemes compare without case (RFC 3986).
+        let scheme = SCHEMES.iter().find(|scheme| scheme.name.eq_ignore_ascii_case(name));
+        let Some(Scheme { name: scheme, support, .. }) = scheme else {
+            return Err(ConnectError::UnknownScheme { scheme: name.to_owned() });
+        };
+        match *support {
+            Support::Built(open) => Ok(Self { open, parts: Parts::parse(scheme, rest)? }),
+            Support::LeftOut(feature) => Err(ConnectError::MissingFeature { scheme, feature }),
+            Support::Planned => Err(ConnectError::NotYet { scheme }),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What follows the scheme: a path, and options that set numbers.
+
+use super::ConnectError;
+
+/// What follows the scheme, still as it was written.
+pub(super) struct Parts {
+    pub(super) scheme: &'static str,
+    pub(super) rest: String,
+    options: Vec<(String, String)>,
+}
+
+impl Parts {
+    pub(super) fn parse(scheme: &'static str, rest: &str) -> Result<Self, ConnectError> {
+        if rest.contains('#') {
+            let problem = "has no meaning: a `#` in a name is written `%23`";
+            return Err(ConnectError::Part { scheme, part: "fragment (after `#`)", problem });
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut options: Vec<(String, String)> = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if options.iter().any(|(known, _)| known == option) {
+                let problem = "is there twice";
+                return Err(ConnectError::Option { scheme, option: option.into(), problem });
+            }
+            options.push((option.to_owned(), value.to_owned()));
+        }
+        Ok(Self { scheme, rest: rest.to_owned(), options })
+    }
+
+    /// Puts every option where it belongs.
+    pub(super) fn set(
+        &self,
+        settings: &mut [(&'static str, Setting<'_>)],
+    ) -> Result<(), ConnectError> {
+        for (option, value) in &self.options {
+            let found = settings.iter_mut().find(|(name, _)| name == option);
+            let Some((_, setting)) = found else {
+                let known: Vec<_> = settings.iter().map(|(name, _)| format!("`{name}`")).collect();
+                let (option, known) = (option.clone(), known.join(", "));
+                return Err(ConnectError::UnknownOption { scheme: self.scheme, option, known });
+            };
+            setting.set(value).map_err(|problem| ConnectError::Option {
+                scheme: self.scheme,
+                option: option.clone(),
+                problem,
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A number that an option sets.
+pub(super) enum Setting<'a> {
+    Wide(&'a mut u64),
+    #[cfg(feature = "embedded")]
+    Size(&'a mut usize),
+}
+
+impl Setting<'_> {
+    fn set(&mut self, value: &str) -> Result<(), &'static str> {
+        let number = number(value)?;
+        match self {
+            Self::Wide(target) => **target = number,
+            #[cfg(feature = "embedded")]
+            Self::Size(target) => **target = usize::try_from(number).map_err(|_| TOO_LARGE)?,
+        }
+        Ok(())
+    }
+}
+
+const TOO_LARGE: &str = "is too large a number";
+
+fn number(value: &str) -> Result<u64, &'static str> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find_map(|(unit, bits)| Some((value.strip_suffix(unit)?, *bits)));
+    let (digits, bits) = unit.unwrap_or((value, 0));
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("must be a whole number, such as `65536` or `64KiB` (KiB, MiB or GiB)");
+    }
+    digits.parse::<u64>().ok().and_then(|it| it.checked_mul(1 << bits)).ok_or(TOO_LARGE)
+}

@@ -1,0 +1,200 @@
+//! Stores by their URL, and what is said about URLs that name none.
+
+use std::error::Error;
+
+use onceward_stores::{Connect, ConnectError, SharedStore, connect};
+
+async fn refused(url: &str) -> String {
+    match connect(url).await {
+        Ok(_) => panic!("{url} was opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A store that decides, through an engine.
+async fn works(store: &SharedStore) {
+    use onceward_core::{Begin, Engine, Fingerprint, Intent, Key, Outcome, Scope, Settled};
+    let engine = Engine::new(store.clone());
+    let scope = Scope::new("tenant", "caller", "operation").unwrap();
+    let intent = Intent::new(scope, Key::new("k").unwrap(), Fingerprint::of_parts(&[]));
+    let Begin::Execute(permit) = engine.begin(&intent).await.unwrap() else { panic!() };
+    assert_eq!(permit.complete(Outcome::json("done").unwrap()).await, Settled::Durable);
+    let Begin::Replay(replay) = engine.begin(&intent).await.unwrap() else { panic!() };
+    assert_eq!(replay.outcome.read_json::<String>().unwrap(), "done");
+    assert_eq!(store.stats().await.unwrap().records, 1);
+}
+
+#[cfg(feature = "embedded")]
+const KNOWN: &str = "this build knows `memory:`, `file:./data`";
+#[cfg(not(feature = "embedded"))]
+const KNOWN: &str =
+    "this build knows `memory:`, and with the feature `embedded` it would `file:./data`";
+
+#[tokio::test]
+async fn memory_is_a_store_in_this_process() {
+    works(&connect("memory:").await.unwrap()).await;
+    works(&connect("MEMORY:?records_max=10&bytes_max=64MiB").await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn the_options_of_memory_limit_it() {
+    let store = connect("memory:?records_max=0").await.unwrap();
+    let engine = onceward_core::Engine::new(store);
+    let scope = onceward_core::Scope::new("tenant", "caller", "operation").unwrap();
+    let fingerprint = onceward_core::Fingerprint::of_parts(&[]);
+    let key = onceward_core::Key::new("k").unwrap();
+    let error = engine.begin(&onceward_core::Intent::new(scope, key, fingerprint)).await;
+    assert!(error.unwrap_err().source().unwrap().to_string().contains("full"));
+}
+
+#[tokio::test]
+async fn a_url_without_a_scheme_is_told_which_there_are() {
+    let text = "a store's URL begins with a scheme and a colon, this one does not: ";
+    for url in ["", "./data", "memory", ":memory", "./da:ta", "my data:"] {
+        assert_eq!(refused(url).await, format!("{text}{KNOWN}"), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_scheme_is_named_and_told_which_there_are() {
+    let text = format!("the scheme `mysql:` is not known: {KNOWN}");
+    assert_eq!(refused("mysql://root:secret@db/once").await, text);
+}
+
+#[tokio::test]
+async fn schemes_that_are_to_come_are_told_so() {
+    for scheme in ["redis", "rediss", "postgres", "postgresql"] {
+        let text = format!("`{scheme}:` stores are not in this release yet: {KNOWN}");
+        assert_eq!(refused(&format!("{scheme}://user:secret@db:1234/0")).await, text);
+    }
+}
+
+#[cfg(not(feature = "embedded"))]
+#[tokio::test]
+async fn a_scheme_that_was_left_out_names_its_feature() {
+    let text = "`file:` stores are not in this build: turn on the feature `embedded` of \
+                onceward-stores (or of onceward)";
+    assert_eq!(refused("file:./data").await, text);
+}
+
+#[tokio::test]
+async fn the_wrong_part_of_a_memory_url_is_named() {
+    let path = "the path of a `memory:` URL must be empty: all of it is in this process";
+    assert_eq!(refused("memory:data").await, path);
+    assert_eq!(refused("memory://").await, path);
+    let fragment = "the fragment (after `#`) of a `memory:` URL has no meaning: a `#` in a name \
+                    is written `%23`";
+    assert_eq!(refused("memory:#top").await, fragment);
+}
+
+#[tokio::test]
+async fn a_wrong_option_is_named_with_those_that_there_are() {
+    let unknown = "`memory:` stores have no option `size`; theirs are `records_max`, `bytes_max`";
+    assert_eq!(refused("memory:?size=7").await, unknown);
+    let twice = "the option `bytes_max` of a `memory:` URL is there twice";
+    assert_eq!(refused("memory:?bytes_max=1&bytes_max=1").await, twice);
+    let number = "the option `bytes_max` of a `memory:` URL must be a whole number, such as \
+                  `65536` or `64KiB` (KiB, MiB or GiB)";
+    for value in ["", "=", "=many", "=-1", "=+1", "=1.5GiB", "=MiB", "=1MB", "=1 MiB"] {
+        assert_eq!(refused(&format!("memory:?bytes_max{value}")).await, number, "{value}");
+    }
+    let large = "the option `bytes_max` of a `memory:` URL is too large a number";
+    for value in ["18446744073709551616", "18446744073709551615KiB"] {
+        assert_eq!(refused(&format!("memory:?bytes_max={value}")).await, large, "{value}");
+    }
+}
+
+#[tokio::test]
+async fn neither_errors_nor_debug_show_a_password() {
+    for url in
+        ["redis://:canary@host", "mysql://u:canary@host", "memory:canary@", "file://canary@h/"]
+    {
+        let error: ConnectError = connect(url).await.err().expect(url);
+        let shown = format!("{error} {error:?} {:?}", Connect::new(url));
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+}
+
+#[cfg(feature = "embedded")]
+mod embedded {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_url_is_a_directory_with_its_options() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_str().unwrap();
+        let options = "cache_bytes=1MiB&memtable_bytes=1MiB&segment_bytes=256KiB&\
+                       reserve_bytes=0&batch_calls_max=10&batch_bytes_max=1000000";
+        for (url, there) in [
+            (format!("file:{path}/one%20%3F?{options}"), "one ?"),
+            (format!("file://{path}/two?{options}"), "two"),
+        ] {
+            works(&connect(&url).await.unwrap()).await;
+            assert!(directory.path().join(there).join("format").is_file(), "{there}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_wrong_part_of_a_file_url_is_named() {
+        let path = "the path of a `file:` URL is missing: name a directory, as in `file:./data`";
+        assert_eq!(refused("file:").await, path);
+        assert_eq!(refused("file:?cache_bytes=1").await, path);
+        let host = "the host (after `//`) of a `file:` URL must be empty: write `file:./data` or \
+                    `file:///var/lib/data`";
+        for url in ["file://data", "file://", "file://host/data"] {
+            assert_eq!(refused(url).await, host);
+        }
+        let percent = "the path of a `file:` URL has a `%` without two hexadecimal digits: write \
+                       `%25` for it";
+        for url in ["file:./100%", "file:./100%2", "file:./100%zz"] {
+            assert_eq!(refused(url).await, percent);
+        }
+        let text = "the path of a `file:` URL is not UTF-8 when its `%` escapes are decoded";
+        assert_eq!(refused("file:./%ff").await, text);
+        let option = "`file:` stores have no option `durability`; theirs are `cache_bytes`, \
+                      `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, \
+                      `batch_bytes_max`";
+        assert_eq!(refused("file:./data?durability=none").await, option);
+        assert!(!std::path::Path::new("./data").exists(), "nothing was made");
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_does_not_open_says_why() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("file:{}", directory.path().display());
+        let _open = connect(&url).await.unwrap();
+        let error = connect(&url).await.err().expect("it is locked");
+        assert!(error.to_string().contains("is open in another process"), "{error}");
+    }
+}
+
+#[cfg(feature = "sealed")]
+mod sealed {
+    use onceward_stores::sealed::Keys;
+
+    use super::*;
+
+    const KEY: &str = "a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=";
+
+    #[tokio::test]
+    async fn any_url_can_be_sealed() {
+        let connect = Connect::new("memory:").sealed(Keys::parse(KEY).unwrap());
+        assert!(!format!("{connect:?}").contains("q83v"), "{connect:?}");
+        works(&connect.open().await.unwrap()).await;
+    }
+
+    #[cfg(feature = "embedded")]
+    #[tokio::test]
+    async fn what_was_sealed_is_not_read_without_its_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let url = format!("file:{}?reserve_bytes=0", directory.path().display());
+        let sealed = |key: &str| Connect::new(&url).sealed(Keys::parse(key).unwrap()).open();
+        works(&sealed(KEY).await.unwrap()).await;
+        let other = sealed("b:EjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJCrze8=").await.unwrap();
+        let listed = other.list(&Default::default()).await.unwrap();
+        assert_eq!((listed.records.len(), listed.undecodable.len()), (0, 1));
+        drop(other);
+        let listed = sealed(KEY).await.unwrap().list(&Default::default()).await.unwrap();
+        assert_eq!(listed.records.len(), 1);
+    }
+}
