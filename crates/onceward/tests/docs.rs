@@ -12,8 +12,11 @@ fn root() -> PathBuf {
 fn the_readme_shows_the_examples_as_they_are() {
     let readme = include_str!("../../../README.md");
     let shown = readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let examples =
-        [include_str!("../examples/pay_once.rs"), include_str!("../examples/idempotent_fn.rs")];
+    let examples = [
+        include_str!("../examples/pay_once.rs"),
+        include_str!("../examples/idempotent_fn.rs"),
+        include_str!("../examples/survives.rs"),
+    ];
     assert_eq!(shown.collect::<Vec<_>>(), examples);
     assert!(examples[0].lines().count() < 40 && examples[1].lines().count() < 65);
 }
