@@ -156,13 +156,15 @@ impl Tuple {
 
     /// A field that is a part of its own.
     fn named(&mut self, name: u64, field: &[u8]) {
+        let begin = self.bytes.len();
         self.field(field);
-        self.part(name, field);
+        self.part(name, begin);
     }
 
-    fn part(&mut self, name: u64, form: &[u8]) {
+    /// What was written since `begin` is a part.
+    fn part(&mut self, name: u64, begin: usize) {
         if self.explain {
-            self.parts.push(Part { name, value: xxh3_64(form) });
+            self.parts.push(Part { name, value: xxh3_64(&self.bytes[begin..]) });
         }
     }
 
@@ -195,10 +197,7 @@ impl Tuple {
                 self.field(optional.unwrap_or_default());
             }
             self.field(part.bytes);
-            if self.explain {
-                let value = xxh3_64(&self.bytes[begin..]);
-                self.parts.push(Part { name: xxh3_64(part.name), value });
-            }
+            self.part(xxh3_64(part.name), begin);
         }
         true
     }

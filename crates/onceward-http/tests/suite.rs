@@ -14,9 +14,7 @@ use http::{HeaderName, Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
-use onceward_core::{
-    Disposition, Engine, Expiry, FullStore, MemoryLimits, MemoryStore, OnLapse, Policy,
-};
+use onceward_core::{Disposition, Engine, Expiry, OnLapse, Policy};
 use onceward_http::{
     InProgress, KeySyntax, Onceward, OncewardLayer, OutcomeMap, Outcomes, ReplayRules,
     ReplayStatus, Rules, Source,
@@ -51,11 +49,7 @@ impl World {
 
     fn with(rules: Rules) -> Self {
         let clock = ManualClock::new();
-        let opening = clock.clone();
-        let open = move || -> Arc<dyn FullStore> {
-            Arc::new(MemoryStore::with(MemoryLimits::default(), Arc::new(opening.clone())))
-        };
-        let store = Arc::new(FaultyStore::new(open));
+        let store = Arc::new(FaultyStore::over_memory(clock.clone()));
         Self { store, clock, fixture: Fixture::new(), rules }
     }
 

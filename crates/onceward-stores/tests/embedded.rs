@@ -1,5 +1,7 @@
 //! The embedded store: the one suite, and what it promises beyond.
 
+mod calls;
+
 mod embedded {
     pub(crate) mod common;
     mod conformance;
@@ -12,5 +14,4 @@ mod embedded {
     mod power;
     mod refusal;
     mod reopen;
-    mod review;
 }

@@ -1,5 +1,7 @@
 //! Sealed stores: the one suite, and what they promise beyond.
 
+mod calls;
+
 mod sealed {
     pub(crate) mod common;
     mod conformance;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
-    StoreErrorKind,
+    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Lease, MemoryLimits, MemoryStore, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store,
+    StoreAdmin, StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 
@@ -62,6 +62,13 @@ impl FaultyStore {
     /// is after [`Fault::LoseData`].
     pub fn new(open: impl Fn() -> Arc<dyn FullStore> + Send + Sync + 'static) -> Self {
         Self { inner: Mutex::new(open()), empty: Box::new(open), plans: Mutex::default() }
+    }
+
+    /// A transparent decorator of a memory store on this clock.
+    pub fn over_memory(clock: impl Clock + Clone) -> Self {
+        Self::new(move || {
+            Arc::new(MemoryStore::with(MemoryLimits::default(), Arc::new(clock.clone())))
+        })
     }
 
     /// Lets the n-th such call from now (counted from one) go wrong.

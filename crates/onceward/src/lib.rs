@@ -18,6 +18,9 @@ pub use onceward_stores as stores;
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/http.md")]
 struct HttpDocument;
+#[cfg(all(doctest, feature = "embedded"))]
+#[doc = include_str!("../../../docs/stores.md")]
+struct StoresDocument;
 #[cfg(all(doctest, feature = "embedded", feature = "sealed"))]
 #[doc = include_str!("../../../docs/sealing.md")]
 struct SealingDocument;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Begin, Engine, Fingerprint, FullStore, Identity, Intent, Key, MemoryLimits, MemoryStore,
-    Outcome, Permit, Policy, PolicyBuilder, Record, RecordId, Rejection, Scope, StateName,
-    StoreAdmin, Tag,
+    Begin, Engine, Fingerprint, Identity, Intent, Key, Outcome, Permit, Policy, PolicyBuilder,
+    Record, RecordId, Rejection, Scope, StateName, StoreAdmin, Tag,
 };
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::FaultyStore;
@@ -24,11 +23,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new() -> Self {
         let clock = SimClock::new();
-        let opening = clock.clone();
-        let open = move || -> Arc<dyn FullStore> {
-            Arc::new(MemoryStore::with(MemoryLimits::default(), Arc::new(opening.clone())))
-        };
-        Self { store: Arc::new(FaultyStore::new(open)), clock }
+        Self { store: Arc::new(FaultyStore::over_memory(clock.clone())), clock }
     }
 
     pub(crate) fn engine(&self) -> Engine {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use onceward_core::{Engine, FullStore, MemoryLimits, MemoryStore, Policy};
+use onceward_core::{Engine, Policy};
 use onceward_http::{Body, Onceward, OncewardLayer, OncewardService, Rules};
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::FaultyStore;
@@ -30,11 +30,7 @@ pub(crate) struct Bench {
 impl Bench {
     pub(crate) fn new() -> Self {
         let clock = SimClock::new();
-        let opening = clock.clone();
-        let open = move || -> Arc<dyn FullStore> {
-            Arc::new(MemoryStore::with(MemoryLimits::default(), Arc::new(opening.clone())))
-        };
-        Self { store: Arc::new(FaultyStore::new(open)), clock }
+        Self { store: Arc::new(FaultyStore::over_memory(clock.clone())), clock }
     }
 
     pub(crate) fn engine(&self) -> Engine {

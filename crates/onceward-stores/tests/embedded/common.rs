@@ -3,19 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, Fingerprint, Holder, Identity, Key, Lapsed, OperationId,
-    Outcome, OwnerToken, RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store as _,
-    StoreError, SystemAmbient, Tag,
+    Claim, Clock, Fenced, Holder, Outcome, Retention, SettleRequest, Settlement, Store as _,
+    StoreError, Tag,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
 use tempfile::TempDir;
 
-pub(crate) const LEASE: Duration = Duration::from_secs(30);
-pub(crate) const DAY: Retention =
-    Retention { keep: Duration::from_secs(86_400), tombstone: Duration::ZERO };
+pub(crate) use crate::calls::{DAY, granted, id, request, scope};
 
 pub(crate) fn small() -> Settings {
     Settings {
@@ -33,37 +29,6 @@ pub(crate) fn open(directory: &Path) -> EmbeddedStore {
 pub(crate) fn open_at(directory: &Path, clock: Arc<dyn Clock>) -> EmbeddedStore {
     let surroundings = Surroundings { clock, ..Surroundings::default() };
     EmbeddedStore::open_in(directory, small(), surroundings).unwrap()
-}
-
-pub(crate) fn id(key: &str) -> RecordId {
-    Identity::unkeyed().record_id(&scope(), &Key::new(key).unwrap())
-}
-
-pub(crate) fn scope() -> Scope {
-    Scope::new("tenant", "caller", "operation").unwrap()
-}
-
-pub(crate) fn request(key: &str) -> ClaimRequest {
-    let ambient = SystemAmbient::new();
-    ClaimRequest {
-        id: id(key),
-        owner: OwnerToken::draw(&ambient),
-        operation: OperationId::draw(&ambient),
-        scope: scope(),
-        key: None,
-        fingerprint: Fingerprint::of_parts(&[b"request"]),
-        sketch: Sketch::default(),
-        lease: LEASE,
-        lapsed: Lapsed::Unknown,
-    }
-}
-
-pub(crate) async fn granted(store: &EmbeddedStore, key: &str) -> Holder {
-    let request = request(key);
-    match store.claim(&request).await.unwrap() {
-        Claim::Granted { lease, .. } => Holder { owner: request.owner, fence: lease.fence },
-        other => panic!("{key}: {other:?}"),
-    }
 }
 
 pub(crate) fn outcome(text: impl Into<String>) -> Outcome {

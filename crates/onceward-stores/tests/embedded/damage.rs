@@ -244,3 +244,18 @@ fn log_files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     };
     files(&directory.join("log")).into_iter().map(read).collect()
 }
+
+/// An empty file of values was told as an error of the machine, not as damage.
+#[tokio::test]
+async fn an_emptied_file_of_values_is_told_as_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    complete(&store, "key", &"v".repeat(4_000)).await;
+    store.compact(|_| {}).await.unwrap();
+    drop(store);
+    for file in fs::read_dir(directory.path().join("tree/blobs")).unwrap() {
+        fs::write(file.unwrap().path(), "").unwrap();
+    }
+    let error = EmbeddedStore::open(directory.path(), small()).unwrap_err();
+    assert!(matches!(error, OpenError::Corrupt { .. }), "{error}");
+}

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use onceward_core::StoreAdmin as _;
-use onceward_stores::embedded::{EmbeddedStore, Settings, verify};
+use onceward_core::{Fenced, Settlement, StoreAdmin as _};
+use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings, verify};
+use onceward_testkit::clock::ManualClock;
 
-use super::common::{complete, fast_directory, long};
+use super::common::{DAY, complete, fast_directory, granted, long, outcome, settle, small};
 
 const CHILD: &str = "ONCEWARD_MEMORY_CHILD";
 const TASKS: usize = 64;
@@ -73,5 +74,35 @@ fn memory_does_not_grow_with_the_number_of_records() {
     let (first, last) = (kilobytes[0], kilobytes[9]);
     // Nine tenths of the records are several times as much as this.
     assert!(last < first + (10 << 10), "{kilobytes:?}");
+    assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
+}
+
+/// A purge kept whatever it had read in memory until its batch was done.
+#[tokio::test]
+async fn a_purge_stops_at_the_size_of_a_batch_and_says_that_there_is_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let settings = Settings { batch_bytes_max: 64 << 10, ..small() };
+    let surroundings = Surroundings { clock: Arc::new(clock.clone()), ..Surroundings::default() };
+    let store = EmbeddedStore::open_in(directory.path(), settings, surroundings).unwrap();
+    for number in 0..40 {
+        let key = format!("key-{number}");
+        let holder = granted(&store, &key).await;
+        let done = Settlement::Complete(outcome("p".repeat(10 << 10)));
+        assert_eq!(settle(&store, &key, holder, done, DAY).await.unwrap(), Fenced::Applied(()));
+    }
+    clock.advance(DAY.keep);
+    let (mut removed, mut rounds) = (0, 0);
+    loop {
+        let purged = store.purge(1_000).await.unwrap();
+        assert!((1..=8).contains(&purged.removed), "{purged:?}");
+        removed += purged.removed;
+        rounds += 1;
+        if !purged.more {
+            break;
+        }
+    }
+    assert_eq!((removed, rounds), (40, 6));
+    drop(store);
     assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
 }

@@ -117,3 +117,17 @@ async fn a_store_that_lost_only_its_lock_file_is_opened() {
     fs::remove_file(directory.path().join("lock")).unwrap();
     assert!(replay(&open(directory.path()), "old").await.starts_with("old"));
 }
+
+/// Any program may leave a file called `lock`: it was taken for a store of ours whose making
+/// had been interrupted, and one was made among somebody's files.
+#[test]
+fn a_directory_with_another_programs_lock_file_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["lock", "notes.txt"] {
+        fs::write(directory.path().join(name), "not ours").unwrap();
+    }
+    let error = EmbeddedStore::open(directory.path(), small()).unwrap_err();
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error}");
+    assert!(error.to_string().contains("notes.txt"), "{error}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+}
