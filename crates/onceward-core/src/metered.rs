@@ -53,13 +53,13 @@ fn histogram() -> Histogram {
 }
 
 /// A store whose calls are counted, timed and traced. Behaves as the store inside.
-pub struct MeteredStore<S> {
+pub struct MeteredStore<S: ?Sized> {
     inner: Arc<S>,
     name: &'static str,
     meters: Meters,
 }
 
-impl<S> MeteredStore<S> {
+impl<S: ?Sized> MeteredStore<S> {
     /// Meters a store under a name.
     pub fn new(inner: Arc<S>, name: &'static str, meters: Meters) -> Self {
         Self { inner, name, meters }
@@ -112,7 +112,7 @@ fn ok<T>(_: &T) -> &'static str {
 }
 
 #[async_trait]
-impl<S: Store> Store for MeteredStore<S> {
+impl<S: Store + ?Sized> Store for MeteredStore<S> {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.metered("claim", claim_result, self.inner.claim(request)).await
     }
@@ -131,7 +131,7 @@ impl<S: Store> Store for MeteredStore<S> {
 }
 
 #[async_trait]
-impl<S: StoreAdmin> StoreAdmin for MeteredStore<S> {
+impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.metered("get", ok, self.inner.get(id)).await
     }
@@ -153,7 +153,7 @@ impl<S: StoreAdmin> StoreAdmin for MeteredStore<S> {
     }
 }
 
-impl<S> fmt::Debug for MeteredStore<S> {
+impl<S: ?Sized> fmt::Debug for MeteredStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MeteredStore").field("name", &self.name).finish_non_exhaustive()
     }

@@ -1,7 +1,10 @@
 //! One guarded request, from its head to its answer. This is the protocol.
 
+use std::error::Error;
+use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -10,19 +13,22 @@ use http::{Request, Response, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
     Begin, BeginError, BoxError, Content, Disposition, Intent, OnLapse, OperationId, Outcome,
-    Permit, Policy, Rejection, Replay, Settled, StoreError, StoreErrorKind,
+    Permit, Rejection, Replay, Scope, Settled, StoreError, StoreErrorKind,
 };
 use tower_service::Service;
 
+use crate::admission::Admission;
 use crate::body::{Body, Held, Whole, hold, resumed};
 use crate::fingerprint::Subject;
 use crate::header::parse_key;
 use crate::layer::{Guard, Shared};
+use crate::observe::Event;
 use crate::outlive::GoesOn;
 use crate::problem::{Code, Problem, whole_seconds};
 use crate::reply::{self, Reply};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
 use crate::speak::{self, Execution, Reference, Sensitive};
+use crate::trace::Trace;
 
 /// One guarded request on its way.
 pub(crate) struct Exchange {
@@ -30,6 +36,7 @@ pub(crate) struct Exchange {
     pub(crate) guard: Arc<Guard>,
     /// The operation's name, and the route as far as it is known.
     pub(crate) operation: Arc<str>,
+    pub(crate) trace: Trace,
 }
 
 /// What went into the intent, for the handler or for an explanation.
@@ -42,7 +49,7 @@ struct Asked {
 impl Exchange {
     /// Answers a request: executes it, replays it, or refuses it.
     pub(crate) async fn answer<S, B, R>(
-        self,
+        &self,
         request: Request<B>,
         inner: S,
         goes_on: GoesOn,
@@ -58,7 +65,13 @@ impl Exchange {
             Ok(asked) => asked,
             Err(problem) => return Ok(self.refuse(problem)),
         };
-        match self.guard.engine.begin(&asked.intent).await {
+        if let Err(wait) = self.admit(&asked.intent).await {
+            self.tell(Event::OverQuota);
+            return Ok(self.refuse(Problem::new(Code::QuotaExceeded).retry_after(wait)));
+        }
+        let begun = self.guard.engine.begin(&asked.intent).await;
+        self.tell_begun(&begun);
+        match begun {
             Ok(Begin::Execute(permit)) => {
                 goes_on.set(); // What has begun is settled, whether its client waits or not.
                 self.execute(asked, permit, inner).await
@@ -66,6 +79,7 @@ impl Exchange {
             Ok(Begin::Replay(replay)) => Ok(self.replay(replay).await),
             Ok(Begin::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
             Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
+                self.tell(Event::Unguarded);
                 let mut inner = inner;
                 Ok(inner.call(asked.into_request()).await?.map(Body::passed))
             }
@@ -87,12 +101,43 @@ impl Exchange {
         let whole = match hold(body, rules.request_bytes_max).await {
             Held::Whole(whole) => whole,
             Held::TooLarge { .. } => return Err(too_large(rules.request_bytes_max)),
+            Held::Broken(error) if is_late(&*error) => {
+                let late = http::StatusCode::REQUEST_TIMEOUT;
+                return Err(Problem::new(Code::InvalidBody).status(late));
+            }
             Held::Broken(_) => return Err(Problem::new(Code::InvalidBody)),
         };
         let subject = self.subject(&head, &whole.bytes);
         let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(&subject)?;
         let intent = Intent::new(scope, key, fingerprint).with_parts(parts);
         Ok(Asked { head, whole, intent })
+    }
+
+    fn tell(&self, event: Event) {
+        self.trace.tell(event);
+        if let Some(observer) = &self.shared.observer {
+            observer.observe(&self.operation, event);
+        }
+    }
+
+    fn tell_begun(&self, begun: &Result<Begin, BeginError>) {
+        self.tell(match begun {
+            Ok(Begin::Execute(_)) => Event::Granted,
+            Ok(Begin::Replay(_)) => Event::Replayed,
+            Ok(Begin::Reject(Rejection::Mismatch { .. })) => Event::Mismatch,
+            Ok(Begin::Reject(Rejection::Running { .. })) => Event::InProgress,
+            Ok(Begin::Reject(Rejection::Unknown { .. })) => Event::Unknown,
+            Ok(Begin::Reject(Rejection::Expired)) => Event::Expired,
+            Err(_) => Event::StoreDown,
+        });
+    }
+
+    /// Whether the caller may use one more key; else, after how long.
+    async fn admit(&self, intent: &Intent) -> Result<(), Duration> {
+        match &self.shared.admission {
+            Some(admission) => admission.admit(intent).await,
+            None => Ok(()),
+        }
     }
 
     fn subject<'a>(&'a self, head: &'a Parts, body: &'a Bytes) -> Subject<'a> {
@@ -103,7 +148,7 @@ impl Exchange {
 
     /// Runs the handler and settles what came of it.
     async fn execute<S, B, R>(
-        self,
+        &self,
         asked: Asked,
         permit: Permit,
         mut inner: S,
@@ -114,37 +159,45 @@ impl Exchange {
         R::Error: Into<BoxError>,
     {
         let operation = permit.operation();
+        let usage = Usage::of(&self.shared, &asked.intent);
         let request = asked.into_execution(&permit);
         let handled = AssertUnwindSafe(async move { inner.call(request).await }).catch_unwind();
         let response = match handled.await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                abandon(permit, self.guard.engine.policy()).await;
+                self.abandon(permit).await;
                 return Err(error);
             }
             Err(_panic) => {
                 tracing::error!(%operation, "the handler panicked; its outcome is unknown");
-                abandon(permit, self.guard.engine.policy()).await;
+                self.abandon(permit).await;
                 return Ok(self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation)));
             }
         };
         let (mut head, body) = response.into_parts();
         let said = speak::said(&mut head);
         match said.unwrap_or_else(|| self.guard.rules.outcomes.disposition(head.status)) {
-            Disposition::Keep => Ok(self.keep(permit, head, body).await),
+            Disposition::Keep => Ok(self.keep(permit, head, body, usage).await),
             Disposition::Release => {
-                release(permit).await;
+                // Where that does not land, the outcome is unknown.
+                self.tell(Event::Settled(Disposition::Release, permit.release().await));
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
             Disposition::Unknown => {
-                unknown(permit).await;
+                self.unknown(permit).await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
         }
     }
 
     /// Stores a response, and answers with it as soon as it is stored.
-    async fn keep<R>(&self, permit: Permit, head: response::Parts, body: R) -> Response<Body<R>>
+    async fn keep<R>(
+        &self,
+        permit: Permit,
+        head: response::Parts,
+        body: R,
+        usage: Option<Usage>,
+    ) -> Response<Body<R>>
     where
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
@@ -160,18 +213,35 @@ impl Exchange {
             Held::Broken(error) => {
                 tracing::warn!(%error, "a response broke off; its outcome is unknown");
                 let operation = permit.operation();
-                abandon(permit, self.guard.engine.policy()).await;
+                self.abandon(permit).await;
                 return self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation));
             }
         };
+        if let Some(usage) = usage {
+            usage.keeps(outcome.bytes.len());
+        }
         let operation = permit.operation();
         let failed = head.status.is_client_error() || head.status.is_server_error();
         let settled =
             if failed { permit.fail(outcome).await } else { permit.complete(outcome).await };
+        self.tell(Event::Settled(Disposition::Keep, settled));
         match self.lost(settled, operation) {
             Some(problem) => self.refuse(problem),
             None => Response::from_parts(head, body),
         }
+    }
+
+    /// What an accident means: what a lapse of the lease would.
+    async fn abandon(&self, permit: Permit) {
+        match self.guard.engine.policy().on_lapse() {
+            OnLapse::Takeover => drop(permit),
+            OnLapse::Unknown | OnLapse::Resolve => self.unknown(permit).await,
+        }
+    }
+
+    /// Says that nobody knows. Where even that does not land, the lease lapses to the same.
+    async fn unknown(&self, permit: Permit) {
+        self.tell(Event::Settled(Disposition::Unknown, permit.unknown().await));
     }
 
     fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
@@ -299,6 +369,25 @@ impl Exchange {
     }
 }
 
+/// Of a caller whose keys are counted.
+struct Usage {
+    admission: Arc<dyn Admission>,
+    scope: Scope,
+}
+
+impl Usage {
+    /// Counts a key that was granted, where somebody counts.
+    fn of(shared: &Shared, intent: &Intent) -> Option<Self> {
+        let admission = Arc::clone(shared.admission.as_ref()?);
+        admission.granted(&intent.scope);
+        Some(Self { admission, scope: intent.scope.clone() })
+    }
+
+    fn keeps(self, bytes: usize) {
+        self.admission.kept(&self.scope, bytes);
+    }
+}
+
 impl Asked {
     fn into_request<B>(self) -> Request<Body<B>> {
         Request::from_parts(self.head, self.whole.into_body())
@@ -313,22 +402,12 @@ impl Asked {
     }
 }
 
-/// What an accident means: what a lapse of the lease would.
-async fn abandon(permit: Permit, policy: &Policy) {
-    match policy.on_lapse() {
-        OnLapse::Takeover => drop(permit),
-        OnLapse::Unknown | OnLapse::Resolve => unknown(permit).await,
-    }
-}
-
-/// Says that nobody knows. Where even that does not land, the lease lapses to the same.
-async fn unknown(permit: Permit) {
-    let _lapses_otherwise = permit.unknown().await;
-}
-
-/// Says that nothing happened. Where that does not land, the outcome is unknown.
-async fn release(permit: Permit) {
-    let _lapses_otherwise = permit.release().await;
+/// Whether a body broke off because somebody lost patience with it.
+fn is_late(error: &(dyn Error + 'static)) -> bool {
+    let timed_out = error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+    timed_out || error.source().is_some_and(is_late)
 }
 
 /// Responses that end when somebody hangs up. What was done is done, and its stream is for

@@ -13,8 +13,10 @@ use http::{Method, Request, Response};
 use onceward_core::{BoxError, Engine, InvalidPolicy, SCOPE_PART_BYTES_MAX};
 use tower_layer::Layer;
 
+use crate::admission::Admission;
 use crate::canonical::InvalidPointer;
 use crate::fingerprint::Fingerprinter;
+use crate::observe::Observer;
 use crate::problem::PROBLEM_DOCS;
 use crate::reply::NEVER_KEPT;
 use crate::rules::{InProgress, Rules};
@@ -58,6 +60,8 @@ impl Onceward {
             docs: PROBLEM_DOCS.to_owned(),
             operations_at: "/onceward".to_owned(),
             rebuild: None,
+            admission: None,
+            observer: None,
             scoped: PhantomData,
         }
     }
@@ -84,6 +88,8 @@ pub struct LayerBuilder<S> {
     docs: String,
     operations_at: String,
     rebuild: Option<Rebuild>,
+    admission: Option<Arc<dyn Admission>>,
+    observer: Option<Arc<dyn Observer>>,
     scoped: PhantomData<S>,
 }
 
@@ -106,9 +112,18 @@ impl<S> LayerBuilder<S> {
     }
 
     fn scoped(self) -> LayerBuilder<Scoped> {
-        let Self { engine, owners, operations, others, docs, operations_at, rebuild, .. } = self;
-        let scoped = PhantomData;
-        LayerBuilder { engine, owners, operations, others, docs, operations_at, rebuild, scoped }
+        LayerBuilder {
+            engine: self.engine,
+            owners: self.owners,
+            operations: self.operations,
+            others: self.others,
+            docs: self.docs,
+            operations_at: self.operations_at,
+            rebuild: self.rebuild,
+            admission: self.admission,
+            observer: self.observer,
+            scoped: PhantomData,
+        }
     }
 
     /// Guards an operation by rules of its own.
@@ -153,10 +168,25 @@ impl<S> LayerBuilder<S> {
     }
 }
 
+impl<S> LayerBuilder<S> {
+    /// Asks, before each claim, whether the caller may use one more key.
+    pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
+        self.admission = Some(admission);
+        self
+    }
+
+    /// Is told what becomes of every guarded request.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+}
+
 impl LayerBuilder<Scoped> {
     /// Checks the settings.
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
-        let Self { engine, owners, operations, others, docs, operations_at, rebuild, .. } = self;
+        let Self { engine, owners, operations, others, docs, operations_at, .. } = self;
+        let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
         let mut by_route = BTreeMap::<String, Vec<Arc<Guard>>>::new();
         for operation in operations {
             let route = operation.route.clone();
@@ -171,7 +201,17 @@ impl LayerBuilder<Scoped> {
         let others =
             others.map(|rules| Guard::new(None, rules, &engine)).transpose()?.map(Arc::new);
         let unguarded = AtomicU64::new(0);
-        let shared = Shared { routes, others, owners, docs, operations_at, rebuild, unguarded };
+        let shared = Shared {
+            routes,
+            others,
+            owners,
+            docs,
+            operations_at,
+            rebuild,
+            admission,
+            observer,
+            unguarded,
+        };
         Ok(OncewardLayer { shared: Arc::new(shared) })
     }
 }
@@ -243,6 +283,12 @@ impl OncewardLayer {
     pub fn unguarded(&self) -> u64 {
         self.shared.unguarded.load(Ordering::Relaxed)
     }
+
+    /// How many bytes of a request's body are held at most, because it is guarded; `None` for
+    /// one that passes through.
+    pub fn holds<B>(&self, request: &Request<B>) -> Option<usize> {
+        self.shared.guard(request).map(|(guard, _)| guard.rules.request_bytes_max)
+    }
 }
 
 impl<S> Layer<S> for OncewardLayer {
@@ -267,6 +313,8 @@ pub(crate) struct Shared {
     pub(crate) docs: String,
     pub(crate) operations_at: String,
     pub(crate) rebuild: Option<Rebuild>,
+    pub(crate) admission: Option<Arc<dyn Admission>>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     unguarded: AtomicU64,
 }
 

@@ -5,6 +5,7 @@
 //! its [`Execution`] and says its [`Fate`]. `exchange.rs` tells the whole story of a request
 //! on one screen. Works with axum, hyper and any tower service over `http` types.
 
+mod admission;
 #[cfg(feature = "axum")]
 pub mod axum;
 mod body;
@@ -16,6 +17,7 @@ mod header;
 mod jwt;
 mod layer;
 mod multipart;
+mod observe;
 mod outlive;
 mod problem;
 mod reply;
@@ -23,11 +25,14 @@ mod rules;
 mod scope;
 mod service;
 mod speak;
+mod trace;
 
+pub use admission::Admission;
 pub use body::Body;
 #[cfg(feature = "jwt")]
 pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
+pub use observe::{Event, Observer};
 pub use problem::{Code, PROBLEM_DOCS, Problem};
 pub use reply::{KEPT_HEADERS, TAG, outcome_of};
 pub use rules::{
@@ -37,6 +42,7 @@ pub use rules::{
 pub use scope::{Denied, Source};
 pub use service::{OncewardService, ResponseFuture};
 pub use speak::{Execution, Fate, OUTCOME_HEADER, Reference, Sensitive};
+pub use trace::TRACE_TARGET;
 
 /// For this crate's fuzz targets, benchmarks and tests. Not part of the API.
 #[doc(hidden)]

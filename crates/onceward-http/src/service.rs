@@ -11,11 +11,13 @@ use http_body::Body as HttpBody;
 use onceward_core::BoxError;
 use pin_project_lite::pin_project;
 use tower_service::Service;
+use tracing::Instrument;
 
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::layer::Shared;
 use crate::outlive::Outlive;
+use crate::trace::Trace;
 
 /// A service whose guarded requests have one effect and one answer. Made by
 /// [`OncewardLayer`](crate::OncewardLayer).
@@ -63,8 +65,14 @@ where
         // The clone takes the place of the one that was made ready.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        let exchange = Exchange { shared: Arc::clone(&self.shared), guard, operation };
-        let future = Outlive::new(|goes_on| exchange.answer(request, ready, goes_on));
+        let trace = Trace::begin(&operation);
+        let span = trace.span();
+        let exchange = Exchange { shared: Arc::clone(&self.shared), guard, operation, trace };
+        let answer = async move |goes_on| {
+            let answer = exchange.answer(request, ready, goes_on).await;
+            answer.inspect(|response| exchange.trace.answered(response.status()))
+        };
+        let future = Outlive::new(|goes_on| answer(goes_on).instrument(span));
         ResponseFuture { way: Way::Guarded { future } }
     }
 }
