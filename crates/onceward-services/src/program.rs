@@ -18,6 +18,8 @@ pub enum Program {
     PgBouncer,
     /// `redis-server`, or `valkey-server`.
     Redis,
+    /// `promtool`, which checks alert rules.
+    Promtool,
 }
 
 /// Where a program was found.
@@ -31,7 +33,7 @@ pub enum Found {
 
 impl Program {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Postgres, Self::PgBouncer, Self::Redis];
+    pub const ALL: [Self; 4] = [Self::Postgres, Self::PgBouncer, Self::Redis, Self::Promtool];
 
     /// Its name, for people.
     pub const fn name(self) -> &'static str {
@@ -39,6 +41,7 @@ impl Program {
             Self::Postgres => "PostgreSQL",
             Self::PgBouncer => "PgBouncer",
             Self::Redis => "Redis",
+            Self::Promtool => "promtool",
         }
     }
 
@@ -48,6 +51,7 @@ impl Program {
             Self::Postgres => &["postgres"],
             Self::PgBouncer => &["pgbouncer"],
             Self::Redis => &["redis-server", "valkey-server"],
+            Self::Promtool => &["promtool"],
         }
     }
 
@@ -57,6 +61,7 @@ impl Program {
             Self::Postgres => "postgresql",
             Self::PgBouncer => "pgbouncer",
             Self::Redis => "redis-server",
+            Self::Promtool => "prometheus",
         }
     }
 
@@ -66,6 +71,7 @@ impl Program {
             Self::Postgres => "postgres:17",
             Self::PgBouncer => "edoburu/pgbouncer:latest",
             Self::Redis => "redis:7.4",
+            Self::Promtool => "prom/prometheus:latest",
         }
     }
 
