@@ -1,0 +1,198 @@
+//! The command line.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Config, UpstreamUrl, lint};
+use crate::{demo, run};
+
+/// Makes retries safe: the same intent has one effect and one outcome
+#[derive(Debug, Parser)]
+#[command(name = "onceward", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Put Idempotency-Key in front of an HTTP service
+    ///
+    /// POST and PATCH with a key run once; a retry gets the first answer. All else passes
+    /// through. Records are kept in ./onceward-data.
+    ///
+    /// Examples:
+    ///   onceward gateway --upstream http://127.0.0.1:3000
+    ///   onceward gateway --upstream http://127.0.0.1:3000 --listen 0.0.0.0:8080 --single-tenant
+    ///   onceward gateway --config onceward.toml
+    #[command(verbatim_doc_comment)]
+    Gateway(GatewayArgs),
+    /// Start a sample service with the gateway in front of it, and say what to try
+    ///
+    /// Examples:
+    ///   onceward demo
+    ///   onceward demo --listen 127.0.0.1:9090
+    #[command(verbatim_doc_comment)]
+    Demo(demo::DemoArgs),
+    /// Look at configurations
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Let a running gateway read its configuration again, without dropping a request
+    ///
+    /// The same as SIGHUP to its process.
+    ///
+    /// Examples:
+    ///   onceward reload --pid-file /run/onceward.pid
+    #[command(verbatim_doc_comment)]
+    Reload {
+        /// The file that the gateway was started with as --pid-file
+        #[arg(long, value_name = "FILE")]
+        pid_file: PathBuf,
+    },
+}
+
+/// What a gateway is started with.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct GatewayArgs {
+    /// The service behind the gateway
+    #[arg(long, value_name = "URL")]
+    pub(crate) upstream: Option<UpstreamUrl>,
+    /// Where clients connect [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Where records are kept [default: file:./onceward-data]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// All callers are one and the same; without it, each Authorization header is a caller
+    #[arg(long)]
+    pub(crate) single_tenant: bool,
+    /// Metrics and health, for operators only
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// A configuration file; what is given beside it goes before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Write the process id here, for `onceward reload`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pid_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigCommand {
+    /// Check a file: mistakes are errors, unwise settings are warnings
+    ///
+    /// Examples:
+    ///   onceward config check onceward.toml
+    ///   onceward config check onceward.toml --deny-warnings
+    #[command(verbatim_doc_comment)]
+    Check {
+        /// The file
+        file: PathBuf,
+        /// Fail on warnings too
+        #[arg(long)]
+        deny_warnings: bool,
+    },
+    /// Print a file with every setting and its default
+    PrintDefault,
+    /// Say what a setting means
+    ///
+    /// Examples:
+    ///   onceward config explain defaults.ttl
+    ///   onceward config explain upstream
+    #[command(verbatim_doc_comment)]
+    Explain {
+        /// A setting, or a section; all of them without it
+        setting: Option<String>,
+    },
+}
+
+impl Cli {
+    /// Does what was asked for.
+    pub fn run(self) -> ExitCode {
+        match self.command {
+            Command::Gateway(args) => told(run::gateway(&args)),
+            Command::Demo(args) => told(demo::run(&args)),
+            Command::Config(ConfigCommand::Check { file, deny_warnings }) => {
+                check(&file, deny_warnings)
+            }
+            Command::Config(ConfigCommand::PrintDefault) => {
+                print!("{}", crate::config::REFERENCE);
+                ExitCode::SUCCESS
+            }
+            Command::Config(ConfigCommand::Explain { setting }) => explain(setting.as_deref()),
+            Command::Reload { pid_file } => told(run::reload(&pid_file)),
+        }
+    }
+}
+
+impl GatewayArgs {
+    /// The file's settings, and those of the command line over them.
+    pub(crate) fn config(&self) -> Result<Config, Box<dyn std::error::Error>> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if self.config.is_none() && self.upstream.is_none() {
+            return Err("where do requests go? give --upstream http://…, or --config FILE".into());
+        }
+        if let Some(url) = &self.upstream {
+            config.upstream.url = url.clone();
+        }
+        if let Some(address) = self.listen {
+            config.listeners.truncate(1);
+            config.listeners[0].address = address;
+        }
+        if let Some(url) = &self.store {
+            config.store.url.clone_from(url);
+        }
+        if let Some(address) = self.admin {
+            config.admin = Some(crate::config::Admin { address });
+        }
+        config.scope.single_tenant |= self.single_tenant;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn check(file: &Path, deny_warnings: bool) -> ExitCode {
+    let config = match Config::read(file) {
+        Ok(config) => config,
+        Err(error) => return failed(&error),
+    };
+    let warnings = lint(&config);
+    for warning in &warnings {
+        println!("warning: {warning}");
+    }
+    let (operations, upstream) = (config.operations.len(), &config.upstream.url);
+    println!("{}: fine; {operations} named operations, upstream {upstream}", file.display());
+    if deny_warnings && !warnings.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn explain(setting: Option<&str>) -> ExitCode {
+    match crate::config::explain(setting.unwrap_or_default()) {
+        Some(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        None => {
+            let setting = setting.unwrap_or_default();
+            failed(&format!("there is no setting {setting:?}; see `onceward config print-default`"))
+        }
+    }
+}
+
+fn told(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &dyn Display) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
+}

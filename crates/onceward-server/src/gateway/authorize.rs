@@ -1,0 +1,98 @@
+//! Asking somebody who knows, before anything is looked up or replayed.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use http::uri::PathAndQuery;
+use http::{Method, Request, Response, StatusCode, Uri};
+use tokio::time::timeout;
+
+use super::headers;
+use super::problem::Problem;
+use super::proxy::{RequestBody, ResponseBody};
+use super::upstream::Client;
+use crate::config::Authorization;
+
+const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
+const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
+
+/// Sends what a request is, without its body, to an address that answers whether it may go
+/// on: 2xx yes, 401 or 403 no, anything else 503.
+#[derive(Clone)]
+pub(crate) struct Authorizer {
+    client: Client,
+    to: Uri,
+    limit: Duration,
+}
+
+impl Authorizer {
+    pub(crate) fn new(client: Client, settings: &Authorization) -> Self {
+        Self { client, to: settings.url.0.clone(), limit: settings.timeout.0 }
+    }
+
+    /// `Err` is the answer to the client.
+    pub(crate) async fn check<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Result<(), Box<Response<ResponseBody>>> {
+        let asking = self.client.request(self.question(request));
+        let response = match timeout(self.limit, asking).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "authorization could not be asked");
+                return Err(unavailable());
+            }
+            Err(_late) => {
+                tracing::warn!("authorization did not answer in time");
+                return Err(unavailable());
+            }
+        };
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                let mut refused = problem(status, "INVALID_CREDENTIALS", "It is not allowed");
+                if let Some(how) = response.headers().get(WWW_AUTHENTICATE) {
+                    refused.headers_mut().insert(WWW_AUTHENTICATE, how.clone());
+                }
+                Err(refused)
+            }
+            status => {
+                tracing::warn!(%status, "authorization answered with neither yes nor no");
+                Err(unavailable())
+            }
+        }
+    }
+
+    fn question<B>(&self, request: &Request<B>) -> Request<RequestBody> {
+        let mut asked = Request::new(RequestBody::whole(bytes::Bytes::new()));
+        *asked.method_mut() = Method::GET;
+        *asked.uri_mut() = self.to.clone();
+        *asked.headers_mut() = request.headers().clone();
+        headers::remove_hop_by_hop(asked.headers_mut());
+        for name in [CONTENT_LENGTH, CONTENT_TYPE, http::header::HOST, http::header::EXPECT] {
+            asked.headers_mut().remove(name);
+        }
+        let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
+        let said = [
+            (ORIGINAL_METHOD, request.method().as_str().to_owned()),
+            // As it stands in HTTP/1.1; HTTP/2 puts the host before it.
+            (ORIGINAL_URI, path.to_owned()),
+        ];
+        for (name, value) in said {
+            if let Ok(value) = HeaderValue::try_from(value) {
+                asked.headers_mut().insert(name, value);
+            }
+        }
+        asked
+    }
+}
+
+fn unavailable() -> Box<Response<ResponseBody>> {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    problem(status, "AUTHORIZATION_UNAVAILABLE", "It cannot be told whether this is allowed")
+}
+
+fn problem(status: StatusCode, code: &'static str, title: &str) -> Box<Response<ResponseBody>> {
+    let (detail, retryable) = ("Nothing was executed.", status.is_server_error());
+    Box::new(Problem { status, code, title, detail, retryable, same_key: true }.response())
+}

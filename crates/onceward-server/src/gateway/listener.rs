@@ -1,0 +1,232 @@
+//! Accepting connections, and serving what comes on them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::headers::{Peer, Place};
+use super::patient::Patient;
+use super::worker::{AnswerBody, Worker};
+use super::{target, tls};
+use crate::config::Limits;
+
+/// A socket that waits for connections. Every thread has one of its own for the same
+/// address, among which the system spreads the connections.
+pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(1024)?;
+    Ok(socket.into())
+}
+
+/// How connections are served, the same for all of a listener.
+#[derive(Clone)]
+pub(super) struct Serving {
+    pub(super) worker: Arc<Worker>,
+    pub(super) limits: Limits,
+    /// Read again with each reload.
+    pub(super) tls: Option<Arc<ArcSwap<ServerConfig>>>,
+    /// One place for each connection of all threads.
+    pub(super) places: Arc<Semaphore>,
+}
+
+/// Serves connections until `stop`, and then those that are open until they are idle.
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    serving: Serving,
+    mut stop: Stop,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {} // forgets those that have ended
+        let (stream, from) = tokio::select! {
+            biased;
+            _ = stop.wait_for(|running| *running != Running::On) => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of file descriptors, perhaps: some are given back soon.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let Ok(place) = Arc::clone(&serving.places).try_acquire_owned() else {
+            tracing::debug!("too many connections; one is turned away");
+            continue;
+        };
+        let (serving, stop) = (serving.clone(), stop.clone());
+        connections.spawn(async move {
+            if let Err(error) = connection(stream, from, &serving, stop, place.into()).await {
+                tracing::debug!(%error, "a connection broke");
+            }
+        });
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    tokio::select! {
+        biased;
+        _ = stop.wait_for(|running| *running == Running::Off) => {}
+        () = ended => {}
+    }
+    Ok(())
+}
+
+type Broken = Box<dyn std::error::Error + Send + Sync>;
+type Stop = watch::Receiver<Running>;
+
+/// How long a gateway goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Running {
+    /// Until it is told otherwise.
+    On,
+    /// Until what is running has ended.
+    WindingUp,
+    /// Not at all: what is running is dropped, as in a crash.
+    Off,
+}
+
+async fn connection(
+    stream: TcpStream,
+    from: SocketAddr,
+    serving: &Serving,
+    stop: Stop,
+    place: Place,
+) -> Result<(), Broken> {
+    stream.set_nodelay(true)?;
+    let (host, place) = (from.ip().to_canonical(), Some(place));
+    let mut peer = Peer { host, tls: false, trusted: false, subject: None, place };
+    let head_timeout = serving.limits.head_timeout.0;
+    let Some(tls) = &serving.tls else {
+        let preface = timeout(head_timeout, http2_preface(&stream)).await??;
+        let stream = Patient::new(stream, serving.limits.write_timeout.0);
+        return speak(stream, preface, peer, serving, stop).await;
+    };
+    let stream = Patient::new(stream, serving.limits.write_timeout.0);
+    let acceptor = TlsAcceptor::from(tls.load_full());
+    let stream = timeout(head_timeout, acceptor.accept(stream)).await??;
+    let session = stream.get_ref().1;
+    let http2 = session.alpn_protocol() == Some(b"h2");
+    peer.tls = true;
+    peer.subject =
+        session.peer_certificates().and_then(|chain| chain.first()).and_then(tls::subject);
+    speak(stream, http2, peer, serving, stop).await
+}
+
+/// Whether the client begins as HTTP/2 does, without taking anything from the stream.
+async fn http2_preface(stream: &TcpStream) -> io::Result<bool> {
+    const BEGINNING: &[u8] = b"PRI * HTTP/2.0";
+    let mut seen = [0; BEGINNING.len()];
+    let mut pause = Duration::from_millis(5);
+    loop {
+        let length = stream.peek(&mut seen).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if length == seen.len() || !BEGINNING.starts_with(&seen[..length]) {
+            return Ok(seen == *BEGINNING);
+        }
+        // Peeking does not wait for more than is there. Who sends one letter and then
+        // nothing must not keep us busy: we look less and less often.
+        sleep(pause).await;
+        pause *= 2;
+    }
+}
+
+async fn speak<I>(
+    stream: I,
+    http2: bool,
+    peer: Peer,
+    serving: &Serving,
+    stop: Stop,
+) -> Result<(), Broken>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (worker, limits) = (Arc::clone(&serving.worker), serving.limits);
+    let begun = Arc::new(AtomicBool::new(false));
+    let beginning = Arc::clone(&begun);
+    let service = service_fn(move |request| {
+        beginning.store(true, Ordering::Relaxed);
+        let (worker, peer) = (Arc::clone(&worker), peer.clone());
+        async move {
+            match target::check(&request) {
+                Ok(()) => worker.answer(request, peer).await,
+                Err(problem) => Ok(problem.response().map(AnswerBody::passed)),
+            }
+        }
+    });
+    let io = TokioIo::new(stream);
+    if http2 {
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Some(limits.head_timeout.0))
+            .keep_alive_timeout(limits.head_timeout.0)
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(u32::try_from(limits.head_bytes.0).unwrap_or(u32::MAX))
+            .serve_connection(io, service);
+        let serving = until(connection, stop, http2::Connection::graceful_shutdown);
+        tokio::select! {
+            biased;
+            ended = serving => ended?,
+            () = nothing_begun(&begun, limits.head_timeout.0) => {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+    } else {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.head_timeout.0)
+            .max_headers(limits.headers)
+            .max_buf_size(usize::try_from(limits.head_bytes.0).unwrap_or(usize::MAX).max(8192))
+            .serve_connection(io, service)
+            .with_upgrades();
+        until(connection, stop, http1::UpgradeableConnection::graceful_shutdown).await?;
+    }
+    Ok(())
+}
+
+/// Ends when a connection has had its time and no request came. HTTP/2 has no deadline of its
+/// own for that: neither for its preface, nor for the first request.
+async fn nothing_begun(begun: &AtomicBool, limit: Duration) {
+    sleep(limit).await;
+    if begun.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Serves a connection to its end; after `stop`, to the end of what is running on it.
+async fn until<C: Future>(
+    connection: C,
+    mut stop: Stop,
+    wind_up: impl FnOnce(Pin<&mut C>),
+) -> C::Output {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => return ended,
+        _ = stop.wait_for(|running| *running != Running::On) => wind_up(connection.as_mut()),
+    }
+    connection.await
+}

@@ -1,0 +1,256 @@
+//! The gateway: `Idempotency-Key` in front of any HTTP service.
+//!
+//! A request walks: `listener` (connection, limits) → `worker` (the configuration of the
+//! moment) → `authorize` (where it is set) → the layer of `onceward-http`, which is the
+//! protocol → `proxy` (the upstream, and what is certain when it does not answer).
+
+mod authorize;
+mod files;
+mod headers;
+mod listener;
+mod patient;
+mod problem;
+mod proxy;
+mod quota;
+mod room;
+mod site;
+mod target;
+mod timed;
+mod tls;
+mod upgrade;
+mod upstream;
+mod worker;
+
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use onceward_core::{Drained, Sweeper, SystemAmbient};
+use onceward_stores::SharedStore;
+use rustls::ServerConfig;
+use tokio::runtime;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::admin::Admin;
+use crate::config::{self, Config};
+use crate::health::Health;
+use crate::metrics::Metrics;
+use listener::{Running, Serving};
+use site::{Base, Site};
+use worker::Worker;
+
+pub(crate) use proxy::RequestBody;
+pub use site::SiteError;
+pub use tls::TlsError;
+pub(crate) use upstream::{Client, connector};
+
+/// A running gateway.
+pub struct Gateway {
+    base: Base,
+    sites: Arc<ArcSwap<Site>>,
+    addresses: Vec<SocketAddr>,
+    /// What listeners show to clients, with the files that it came from.
+    certificates: Vec<(config::ServerTls, Arc<ArcSwap<ServerConfig>>)>,
+    threads: Vec<JoinHandle<()>>,
+    stop: watch::Sender<Running>,
+    metrics: Arc<Metrics>,
+    health: Health,
+    /// The sweeper, the health check and the admin address: gone with the gateway.
+    background: JoinSet<()>,
+    admin: Option<SocketAddr>,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration cannot be served.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address is taken, or not this machine's.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The system gives no threads.
+    #[error("a thread could not be started: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Why a running gateway goes on with the configuration that it had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReloadError {
+    /// The new one cannot be served.
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    /// Certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Only a restart changes this.
+    #[error("{0} cannot change while the gateway runs: restart it")]
+    NeedsRestart(&'static str),
+}
+
+impl Gateway {
+    /// Opens the store and begins to listen.
+    pub async fn start(config: Config) -> Result<Self, StartError> {
+        let store = site::open(&config.store).await?;
+        Self::start_on(store, config).await
+    }
+
+    /// Begins to listen, on a store that was opened already.
+    pub async fn start_on(store: SharedStore, config: Config) -> Result<Self, StartError> {
+        let metrics = Metrics::new();
+        let base = Base::new(store, &config, &metrics)?;
+        let site = Arc::new(Site::build(config, &base)?);
+        let sites = Arc::new(ArcSwap::new(Arc::clone(&site)));
+        let (stop, stopping) = watch::channel(Running::On);
+        let limits = site.config.limits;
+        files::allow_for(limits.connections);
+        let places = Arc::new(Semaphore::new(limits.connections));
+        let (mut addresses, mut threads, mut certificates) = (Vec::new(), Vec::new(), Vec::new());
+        for settings in &site.config.listeners {
+            let tls = settings.tls.as_ref().map(tls::server).transpose()?.map(ArcSwap::new);
+            let tls = tls.map(Arc::new);
+            certificates.extend(settings.tls.clone().zip(tls.clone()));
+            let mut address = settings.address;
+            for _ in 0..threads_of(limits.threads) {
+                let failed = |source| StartError::Listen { address, source };
+                let socket = listener::bind(address).map_err(failed)?;
+                // The first thread chooses a free port, and the others join it.
+                address = socket.local_addr().map_err(failed)?;
+                let worker = Arc::new(Worker::new(Arc::clone(&sites))?);
+                let places = Arc::clone(&places);
+                let serving = Serving { worker, limits, tls: tls.clone(), places };
+                threads.push(spawn(socket, serving, stopping.clone())?);
+            }
+            addresses.push(address);
+        }
+        let mut gateway = Self {
+            health: Health::default(),
+            background: JoinSet::new(),
+            admin: None,
+            base,
+            sites,
+            addresses,
+            certificates,
+            threads,
+            stop,
+            metrics,
+        };
+        gateway.start_background(&site.config).await?;
+        Ok(gateway)
+    }
+
+    async fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
+        let sweeper = Sweeper::new(self.base.store.clone(), Arc::new(SystemAmbient::new()));
+        self.background.spawn(sweeper.run());
+        let client = Client::new(&config.upstream)?;
+        self.background.spawn(self.health.clone().watch(client, config.upstream.clone()));
+        if let Some(config::Admin { address }) = config.admin {
+            let (metrics, store) = (Arc::clone(&self.metrics), self.base.store.clone());
+            let admin = Admin { metrics, store, health: self.health.clone() };
+            let failed = |source| StartError::Listen { address, source };
+            let (address, serving) = admin.listen(address).await.map_err(failed)?;
+            self.admin = Some(address);
+            self.background.spawn(async move { serving.await.unwrap_or_default() });
+        }
+        Ok(())
+    }
+
+    /// Where operators ask, if that is configured.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Serves by another configuration from the next request on, and shows what is now in the
+    /// files with certificates from the next connection on.
+    pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        let current = &self.sites.load().config;
+        if config.listeners != current.listeners {
+            return Err(ReloadError::NeedsRestart("listeners"));
+        }
+        if config.limits.buffer_bytes != current.limits.buffer_bytes {
+            return Err(ReloadError::NeedsRestart("limits.buffer_bytes"));
+        }
+        if config.store != current.store {
+            return Err(ReloadError::NeedsRestart("store"));
+        }
+        let site = Site::build(config, &self.base)?;
+        let read: Result<Vec<_>, _> =
+            self.certificates.iter().map(|(files, _)| tls::server(files)).collect();
+        for ((_, shown), certificate) in self.certificates.iter().zip(read?) {
+            shown.store(certificate);
+        }
+        self.sites.store(Arc::new(site));
+        Ok(())
+    }
+
+    /// Takes no more connections, and waits for what is running; what takes longer than the
+    /// configured time is marked as unknown.
+    pub async fn stop(mut self) -> Drained {
+        let limit = self.sites.load().config.limits.drain.0;
+        self.stop.send_replace(Running::WindingUp);
+        let threads = mem::take(&mut self.threads);
+        let ended = tokio::task::spawn_blocking(|| join(threads));
+        let _they_are_left_alone = tokio::time::timeout(limit, ended).await;
+        self.base.engine.drain(Duration::from_secs(1)).await
+    }
+}
+
+/// Dropped, a gateway ends as in a crash: what it was doing is not finished.
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.stop.send_replace(Running::Off);
+        join(mem::take(&mut self.threads));
+    }
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        let _one_that_panicked_has_said_so = thread.join();
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+fn threads_of(configured: usize) -> usize {
+    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    if configured == 0 { cores() } else { configured }
+}
+
+fn spawn(
+    socket: std::net::TcpListener,
+    serving: Serving,
+    stop: watch::Receiver<Running>,
+) -> Result<JoinHandle<()>, StartError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(StartError::Thread)?;
+    let serve = move || {
+        if let Err(error) = runtime.block_on(listener::serve(socket, serving, stop)) {
+            tracing::error!(%error, "a listener ended");
+        }
+    };
+    thread::Builder::new().name("onceward".into()).spawn(serve).map_err(StartError::Thread)
+}

@@ -1,0 +1,249 @@
+//! The inner service: asks the upstream, and says what is certain when it cannot.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{HeaderValue, TRAILER, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, StatusCode, Uri, Version};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+use onceward_http::{Execution, Fate, OUTCOME_HEADER};
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::headers::{self, FENCE, OPERATION, Peer};
+use super::problem::Problem;
+use super::timed::{Timed, TooSlow};
+use super::upgrade::Tunnel;
+use super::upstream::{Asked, Client, Failed};
+use crate::config;
+use crate::traces;
+
+/// The body of a request on its way to the upstream.
+pub(crate) type RequestBody = onceward_http::Body<Timed<Incoming>>;
+/// The body of a response: the upstream's, or the gateway's own.
+pub(crate) type ResponseBody = Either<Timed<Incoming>, Full<Bytes>>;
+
+/// Asks the upstream.
+///
+/// It never sends a request twice. A request that was not sent at all, because no connection
+/// could be made, did not happen; one that was sent and not answered may have.
+#[derive(Clone)]
+pub(crate) struct Proxy {
+    client: Client,
+    to: Arc<To>,
+}
+
+/// Where requests go.
+struct To {
+    scheme: Scheme,
+    authority: Authority,
+    /// Put before every request's path; empty, or without a slash at its end.
+    base: String,
+    response_timeout: Duration,
+    body_timeout: Duration,
+    http2: bool,
+}
+
+impl Proxy {
+    pub(crate) fn new(client: Client, upstream: &config::Upstream) -> Self {
+        let uri = &upstream.url.0;
+        let to = To {
+            scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
+            authority: uri.authority().cloned().unwrap_or(Authority::from_static("127.0.0.1")),
+            base: uri.path().trim_end_matches('/').to_owned(),
+            response_timeout: upstream.response_timeout.0,
+            body_timeout: upstream.body_timeout.0,
+            http2: upstream.http2,
+        };
+        Self { client, to: Arc::new(to) }
+    }
+
+    async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
+        let (mut head, body) = request.into_parts();
+        let execution = head.extensions.remove::<Execution>();
+        let client = ClientSide { version: head.version, guarded: execution.is_some() };
+        let mut tunnel = None;
+        if let Some(peer) = head.extensions.remove::<Peer>() {
+            // A guarded request is answered, and not turned into a tunnel.
+            if !client.guarded {
+                tunnel = Tunnel::wanted(&mut head, peer.place.clone());
+            }
+            headers::prepare(&mut head, &peer);
+        }
+        if let Some(execution) = &execution {
+            announce(&mut head, execution);
+        }
+        if let Some(tunnel) = &tunnel {
+            tunnel.ask(&mut head.headers);
+        }
+        traces::hand_on(&mut head.headers);
+        if let Err(why) = self.to.address(&mut head) {
+            return problem(StatusCode::BAD_REQUEST, "The path is not valid", &why, Asked::Never);
+        }
+        let asking = self.client.request(Request::from_parts(head, body));
+        match timeout(self.to.response_timeout, asking).await {
+            Ok(Ok(response)) => self.to.answer(response, tunnel, client),
+            Ok(Err(failed)) => self.to.unanswered(&failed),
+            Err(_late) => self.to.late(),
+        }
+    }
+}
+
+/// What of a request counts for its response.
+#[derive(Clone, Copy)]
+struct ClientSide {
+    version: Version,
+    guarded: bool,
+}
+
+/// Tells the upstream under which name its work goes, and by which fence.
+fn announce(head: &mut Parts, execution: &Execution) {
+    let operation = HeaderValue::try_from(execution.operation().to_string());
+    if let Ok(operation) = operation {
+        head.headers.insert(OPERATION, operation);
+    }
+    head.headers.insert(FENCE, HeaderValue::from(execution.fence().0));
+}
+
+impl To {
+    /// Turns the request towards the upstream.
+    fn address(&self, head: &mut Parts) -> Result<(), String> {
+        let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+        let path = if self.base.is_empty() {
+            head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
+        } else {
+            if climbs(path) {
+                return Err("The path leads out of itself.".to_owned());
+            }
+            format!("{}{path}", self.base).parse().map_err(|why| format!("{why}"))?
+        };
+        let uri = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(path);
+        head.uri = uri.build().map_err(|why| why.to_string())?;
+        head.version = if self.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
+        if self.http2 {
+            // Its place is taken by the authority.
+            head.headers.remove(http::header::HOST);
+        } else if head.headers.contains_key(TRAILER) {
+            // A body of known length has no place for them.
+            head.headers.insert(TRANSFER_ENCODING, CHUNKED);
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        mut response: Response<Incoming>,
+        tunnel: Option<Tunnel>,
+        client: ClientSide,
+    ) -> Response<ResponseBody> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(tunnel) = tunnel else {
+                let why = "The upstream changed the protocol without being asked to.";
+                return problem(StatusCode::BAD_GATEWAY, UNANSWERED, why, Asked::Perhaps);
+            };
+            tunnel.join(&mut response);
+        } else {
+            client.prepare(response.headers_mut());
+        }
+        *response.version_mut() = Version::HTTP_11;
+        response.map(|body| Either::Left(Timed::new(body, self.body_timeout, None)))
+    }
+
+    fn unanswered(&self, failed: &Failed) -> Response<ResponseBody> {
+        tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
+        // The client's own body was the trouble, and not the upstream.
+        if failed.is_caused_by::<TooSlow>() {
+            let why = "The request's body came too slowly.";
+            return problem(
+                StatusCode::REQUEST_TIMEOUT,
+                "The request is too slow",
+                why,
+                failed.asked,
+            );
+        }
+        let why = match failed.asked {
+            Asked::Never => {
+                "The service behind the gateway could not be reached. The request was \
+                not sent to it."
+            }
+            Asked::Perhaps => {
+                "The request was sent to the service behind the gateway, and no \
+                whole answer came back. It may have been executed."
+            }
+        };
+        problem(StatusCode::BAD_GATEWAY, UNANSWERED, why, failed.asked)
+    }
+
+    fn late(&self) -> Response<ResponseBody> {
+        tracing::warn!(upstream = %self.authority, "no answer in time");
+        let why = "The service behind the gateway did not answer in time. The request may have \
+            been executed.";
+        problem(StatusCode::GATEWAY_TIMEOUT, UNANSWERED, why, Asked::Perhaps)
+    }
+}
+
+impl ClientSide {
+    /// Makes a response's head ready for the client.
+    fn prepare(self, headers: &mut http::HeaderMap) {
+        headers::remove_hop_by_hop(headers);
+        if !self.guarded {
+            headers.remove(OUTCOME_HEADER); // else the layer reads it, and takes it out
+        }
+        if self.version == Version::HTTP_11 && headers.contains_key(TRAILER) {
+            headers.insert(TRANSFER_ENCODING, CHUNKED);
+        }
+    }
+}
+
+const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
+
+/// Whether a path has a part that means the one above.
+fn climbs(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    path.split(['/', '\\']).any(|part| part.to_lowercase().replace("%2e", ".") == "..")
+}
+
+const UNANSWERED: &str = "The service did not answer";
+
+/// An answer of the gateway's own, with what it means for the key.
+fn problem(
+    status: StatusCode,
+    title: &'static str,
+    detail: &str,
+    asked: Asked,
+) -> Response<ResponseBody> {
+    let (code, fate, again) = match asked {
+        Asked::Never => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
+        Asked::Perhaps => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
+    };
+    let problem = Problem { status, code, title, detail, retryable: again, same_key: again };
+    let mut response = problem.response();
+    response.extensions_mut().insert(fate);
+    response
+}
+
+impl Service<Request<RequestBody>> for Proxy {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
+        let proxy = self.clone();
+        Box::pin(async move { Ok(proxy.ask(request).await) })
+    }
+}

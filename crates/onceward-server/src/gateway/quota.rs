@@ -1,0 +1,249 @@
+//! How much one caller, and all together, may use: of new keys, of keys that are kept, of
+//! bytes. Counted in this process, from its start on; the store's own limits are exact.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::hash::BuildHasher;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use onceward_core::{Identity, Intent, Scope};
+use onceward_http::Admission;
+use onceward_stores::SharedStore;
+use parking_lot::Mutex;
+
+use crate::config::{Caps, Quotas};
+
+const SHARDS: usize = 16;
+
+/// A shard with more callers than this forgets those of whom there is nothing to remember.
+const CALLERS_MAX: usize = 10_000;
+
+/// Some of all callers.
+struct Shard {
+    usages: HashMap<Box<str>, Usage>,
+    /// So many of them, and it is looked whom to forget. Twice as many as the last time left,
+    /// or every new caller would have all of them looked at.
+    clean_at: usize,
+}
+
+/// Into so many parts retention is divided: keys are forgotten a part at a time.
+const PARTS: usize = 24;
+
+/// The quotas of all callers.
+pub(crate) struct Quota {
+    caller: Caps,
+    total: Caps,
+    retention: Duration,
+    store: SharedStore,
+    identity: Identity,
+    all: Mutex<Usage>,
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: std::hash::RandomState,
+}
+
+/// What one caller uses.
+#[derive(Debug, Clone)]
+struct Usage {
+    /// New keys that it may still use.
+    tokens: f64,
+    /// When `tokens` was right.
+    updated: Instant,
+    /// Keys and bytes by the time in which they were added, the newest at `part`.
+    live: [(u64, u64); PARTS],
+    part: u64,
+    /// When `part` began.
+    part_since: Instant,
+}
+
+/// Why a new key is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    /// Too fast: it may go on after this.
+    Rate(Duration),
+    /// Too much is kept: some of it goes after this.
+    Kept(Duration),
+}
+
+impl Quota {
+    pub(crate) fn new(
+        quotas: &Quotas,
+        retention: Duration,
+        store: SharedStore,
+        identity: Identity,
+    ) -> Self {
+        let empty = |_| Mutex::new(Shard { usages: HashMap::new(), clean_at: CALLERS_MAX });
+        let (shards, hasher) = (std::array::from_fn(empty), Default::default());
+        let (caller, total) = (quotas.caller(), quotas.total);
+        let all = Mutex::new(Usage::new(Instant::now(), &total));
+        Self { caller, total, retention, store, identity, all, shards, hasher }
+    }
+
+    /// What all callers use, brought up to date.
+    fn with_all<T>(&self, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
+        (self.total != Caps::NONE).then(|| {
+            let mut all = self.all.lock();
+            all.refresh(Instant::now(), &self.total, self.retention);
+            act(&mut all)
+        })
+    }
+
+    /// What one caller uses, brought up to date.
+    fn with_caller<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
+        (self.caller != Caps::NONE).then(|| self.with_usage(scope, act))
+    }
+
+    fn over(&self, scope: &Scope) -> Option<Over> {
+        let caller = self.with_caller(scope, |usage| usage.over(&self.caller, self.retention));
+        caller
+            .flatten()
+            .or_else(|| self.with_all(|usage| usage.over(&self.total, self.retention)).flatten())
+    }
+
+    fn with_usage<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> T {
+        let name = format!("{}\u{1f}{}", scope.tenant(), scope.caller());
+        let shard = self.hasher.hash_one(&name) as usize % SHARDS;
+        let mut shard = self.shards[shard].lock();
+        let Shard { usages, clean_at } = &mut *shard;
+        let now = Instant::now();
+        if usages.len() >= *clean_at && !usages.contains_key(name.as_str()) {
+            usages.retain(|_, usage| {
+                usage.refresh(now, &self.caller, self.retention);
+                !usage.is_unused(&self.caller)
+            });
+            *clean_at = CALLERS_MAX.max(2 * usages.len());
+        }
+        let usage = usages.entry(name.into()).or_insert_with(|| Usage::new(now, &self.caller));
+        usage.refresh(now, &self.caller, self.retention);
+        act(usage)
+    }
+
+    async fn is_known(&self, intent: &Intent) -> bool {
+        let id = self.identity.record_id(&intent.scope, &intent.key);
+        matches!(self.store.get(&id).await, Ok(Some(_)))
+    }
+}
+
+impl Admission for Quota {
+    fn admit<'a>(
+        &'a self,
+        intent: &'a Intent,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Duration>> + Send + 'a>> {
+        Box::pin(async move {
+            match self.over(&intent.scope) {
+                None => Ok(()),
+                // A retry needs no new key, and gets its answer.
+                Some(_) if self.is_known(intent).await => Ok(()),
+                Some(Over::Rate(wait) | Over::Kept(wait)) => Err(wait),
+            }
+        })
+    }
+
+    fn granted(&self, scope: &Scope) {
+        self.with_caller(scope, Usage::add_key);
+        self.with_all(Usage::add_key);
+    }
+
+    fn kept(&self, scope: &Scope, bytes: usize) {
+        let add = |usage: &mut Usage| usage.newest().1 += bytes as u64;
+        self.with_caller(scope, add);
+        self.with_all(add);
+    }
+}
+
+impl Usage {
+    fn new(now: Instant, caps: &Caps) -> Self {
+        let tokens = f64::from(caps.new_keys_burst);
+        Self { tokens, updated: now, live: [(0, 0); PARTS], part: 0, part_since: now }
+    }
+
+    /// Gives back what time has given back.
+    fn refresh(&mut self, now: Instant, caps: &Caps, retention: Duration) {
+        let passed = now.saturating_duration_since(self.updated).as_secs_f64();
+        let rate = f64::from(caps.new_keys_per_second);
+        self.tokens = (self.tokens + passed * rate).min(f64::from(caps.new_keys_burst));
+        self.updated = now;
+        let part = retention / PARTS as u32;
+        for _ in 0..PARTS {
+            if now.saturating_duration_since(self.part_since) < part {
+                return;
+            }
+            self.part_since += part;
+            self.part += 1;
+            *self.newest() = (0, 0);
+        }
+        self.part_since = now; // all of it is past
+    }
+
+    fn add_key(&mut self) {
+        self.tokens -= 1.0;
+        self.newest().0 += 1;
+    }
+
+    fn newest(&mut self) -> &mut (u64, u64) {
+        &mut self.live[(self.part % PARTS as u64) as usize]
+    }
+
+    fn over(&self, caps: &Caps, retention: Duration) -> Option<Over> {
+        if caps.new_keys_per_second > 0 && self.tokens < 1.0 {
+            let missing = (1.0 - self.tokens) / f64::from(caps.new_keys_per_second);
+            return Some(Over::Rate(Duration::from_secs_f64(missing)));
+        }
+        let (keys, bytes) = self.live.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+        let full = caps.live_keys > 0 && keys >= caps.live_keys
+            || caps.live_bytes.0 > 0 && bytes >= caps.live_bytes.0;
+        full.then_some(Over::Kept(retention / PARTS as u32))
+    }
+
+    fn is_unused(&self, caps: &Caps) -> bool {
+        self.tokens >= f64::from(caps.new_keys_burst) && self.live.iter().all(|it| *it == (0, 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Bytes;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn caps() -> Caps {
+        Caps { new_keys_per_second: 10, new_keys_burst: 3, live_keys: 100, live_bytes: Bytes(1000) }
+    }
+
+    #[test]
+    fn new_keys_come_back_with_time() {
+        let (start, caps) = (Instant::now(), caps());
+        let mut usage = Usage::new(start, &caps);
+        usage.tokens -= 3.0;
+        let wait = Duration::from_millis(100);
+        assert_eq!(usage.over(&caps, HOUR), Some(Over::Rate(wait)));
+        usage.refresh(start + wait, &caps, HOUR);
+        assert_eq!(usage.over(&caps, HOUR), None);
+        usage.refresh(start + HOUR, &caps, HOUR);
+        assert_eq!(usage.tokens, 3.0);
+    }
+
+    #[test]
+    fn what_is_kept_counts_until_its_retention_ends() {
+        let (start, caps) = (Instant::now(), caps());
+        for full in [(100, 0), (0, 1000)] {
+            let mut usage = Usage::new(start, &caps);
+            *usage.newest() = full;
+            usage.refresh(start + HOUR * 9 / 10, &caps, HOUR);
+            assert!(matches!(usage.over(&caps, HOUR), Some(Over::Kept(_))), "{full:?}");
+            usage.refresh(start + HOUR, &caps, HOUR);
+            assert_eq!(usage.over(&caps, HOUR), None, "{full:?}");
+            assert!(usage.is_unused(&caps));
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_limit_of_none() {
+        let none = Caps::NONE;
+        let mut usage = Usage::new(Instant::now(), &none);
+        usage.tokens -= 1000.0;
+        *usage.newest() = (1 << 40, 1 << 40);
+        assert_eq!(usage.over(&none, HOUR), None);
+    }
+}

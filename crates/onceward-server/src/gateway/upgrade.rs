@@ -1,0 +1,79 @@
+//! WebSockets and the like: once both sides have agreed, bytes pass in both directions.
+
+use http::Response;
+use http::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
+use http::request::Parts;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::headers::{self, Place};
+
+/// A change of protocol that a client asks for.
+pub(super) struct Tunnel {
+    protocol: HeaderValue,
+    client: OnUpgrade,
+    /// It is a connection for as long as it lasts.
+    place: Option<Place>,
+}
+
+impl Tunnel {
+    /// Takes the wish for one out of a request. There is none for HTTP itself: who has a
+    /// tunnel that speaks HTTP talks past the gateway.
+    pub(super) fn wanted(head: &mut Parts, place: Option<Place>) -> Option<Self> {
+        let protocol = protocol(&head.headers).filter(|protocol| !speaks_http(protocol))?;
+        let client = head.extensions.remove::<OnUpgrade>()?;
+        Some(Self { protocol, client, place })
+    }
+
+    /// Puts the wish into a request's headers.
+    pub(super) fn ask(&self, headers: &mut HeaderMap) {
+        announce(headers, self.protocol.clone());
+    }
+
+    /// Joins the two sides when both have switched.
+    pub(super) fn join(self, response: &mut Response<Incoming>) {
+        headers::remove_hop_by_hop(response.headers_mut());
+        announce(response.headers_mut(), self.protocol);
+        let (client, place) = (self.client, self.place);
+        let upstream = hyper::upgrade::on(response);
+        tokio::spawn(async move {
+            pass(client, upstream).await;
+            drop(place);
+        });
+    }
+}
+
+fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
+    let names = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut names = names.flat_map(|names| names.split(','));
+    let asked = names.any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| asked).cloned()
+}
+
+fn speaks_http(protocols: &HeaderValue) -> bool {
+    let Ok(protocols) = protocols.to_str() else { return true };
+    protocols.split(',').any(|protocol| {
+        let name = protocol.trim().split('/').next().unwrap_or_default();
+        ["h2c", "h2", "http", "tls"].iter().any(|http| name.eq_ignore_ascii_case(http))
+    })
+}
+
+fn announce(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
+async fn pass(client: OnUpgrade, upstream: OnUpgrade) {
+    let (client, upstream) = match tokio::try_join!(client, upstream) {
+        Ok(both) => both,
+        Err(error) => {
+            tracing::debug!(%error, "a change of protocol did not come about");
+            return;
+        }
+    };
+    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+    if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut upstream).await {
+        tracing::debug!(%error, "a tunnel broke");
+    }
+}

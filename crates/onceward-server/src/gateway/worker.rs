@@ -1,0 +1,109 @@
+//! One thread of the gateway: its runtime, its connections, its pool to the upstream.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use onceward_http::OncewardService;
+use parking_lot::Mutex;
+use tower_layer::Layer;
+use tower_service::Service;
+use tracing::Instrument;
+
+use super::authorize::Authorizer;
+use super::headers::Peer;
+use super::proxy::{Proxy, ResponseBody};
+use super::site::Site;
+use super::timed::Timed;
+use super::tls::TlsError;
+use super::upstream::Client;
+use crate::traces;
+
+/// The body of an answer.
+pub(crate) type AnswerBody = onceward_http::Body<ResponseBody>;
+
+/// Answers requests by the configuration of the moment.
+pub(crate) struct Worker {
+    sites: Arc<ArcSwap<Site>>,
+    current: Mutex<Stack>,
+}
+
+/// What one configuration makes of a request.
+#[derive(Clone)]
+struct Stack {
+    site: Arc<Site>,
+    service: OncewardService<Proxy>,
+    authorizer: Option<Authorizer>,
+}
+
+impl Worker {
+    pub(crate) fn new(sites: Arc<ArcSwap<Site>>) -> Result<Self, TlsError> {
+        let current = Mutex::new(Stack::build(sites.load_full())?);
+        Ok(Self { sites, current })
+    }
+
+    /// Answers one request, in the trace that it came with.
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        let span = traces::of_request(&request);
+        let answer = self.walk(request, peer).instrument(span.clone()).await;
+        answer.inspect(|response| {
+            span.record("http.response.status_code", response.status().as_u16());
+        })
+    }
+
+    async fn walk(
+        &self,
+        mut request: Request<Incoming>,
+        mut peer: Peer,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        let mut stack = self.stack();
+        peer.trusted = stack.site.config.scope.trusted_peers.contains(peer.host);
+        stack.site.distrust(&mut request, &peer);
+        if let Some(authorizer) = &stack.authorizer
+            && let Err(refused) = authorizer.check(&request).await
+        {
+            return Ok(refused.map(AnswerBody::passed));
+        }
+        request.extensions_mut().insert(peer);
+        let limits = &stack.site.config.limits;
+        let (pause, mut total) = (limits.body_timeout.0, None);
+        let mut _room = None;
+        if let Some(bytes_max) = stack.site.layer.holds(&request) {
+            total = Some(limits.body_total.0);
+            _room = match stack.site.room.take(request.body(), bytes_max as u64) {
+                Ok(taken) => Some(taken),
+                Err(full) => return Ok(full.response().map(AnswerBody::passed)),
+            };
+        }
+        stack.service.call(request.map(|body| Timed::new(body, pause, total))).await
+    }
+
+    /// Made anew after a reload. One that cannot be made leaves the one before in place.
+    fn stack(&self) -> Stack {
+        let site = self.sites.load();
+        let mut current = self.current.lock();
+        if !Arc::ptr_eq(&current.site, &site) {
+            match Stack::build(Arc::clone(&site)) {
+                Ok(stack) => *current = stack,
+                Err(error) => tracing::error!(%error, "the new configuration is not served"),
+            }
+        }
+        current.clone()
+    }
+}
+
+impl Stack {
+    fn build(site: Arc<Site>) -> Result<Self, TlsError> {
+        let client = Client::new(&site.config.upstream)?;
+        let authorizer = site.config.authorization.as_ref();
+        let authorizer = authorizer.map(|settings| Authorizer::new(client.clone(), settings));
+        let service = site.layer.layer(Proxy::new(client, &site.config.upstream));
+        Ok(Self { site, service, authorizer })
+    }
+}

@@ -1,0 +1,172 @@
+//! What Prometheus is told. `docs/metrics.md` maps the names to what they came from.
+
+use std::sync::Arc;
+
+use onceward_core::{Disposition, Meters, Settled, StateName, Stats};
+use onceward_http::{Event, Observer};
+use parking_lot::Mutex;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// All metrics of a gateway.
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    pub(crate) store: Meters,
+    claims: Family<Labels<2>, Counter>,
+    existing: Family<Labels<2>, Counter>,
+    finalized: Family<Labels<2>, Counter>,
+    store_errors: Family<Labels<2>, Counter>,
+    by_operation: ByOperation,
+    active: Family<Labels<1>, Gauge>,
+    active_bytes: Gauge,
+}
+
+/// Counters that have the operation alone.
+struct ByOperation {
+    replays: Family<Labels<1>, Counter>,
+    conflicts: Family<Labels<1>, Counter>,
+    in_progress: Family<Labels<1>, Counter>,
+    unknown: Family<Labels<1>, Counter>,
+    expired: Family<Labels<1>, Counter>,
+    over_quota: Family<Labels<1>, Counter>,
+    unguarded: Family<Labels<1>, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Arc<Self> {
+        let mut registry = Registry::default();
+        let store = Meters::register(&mut registry);
+        let mut pairs = |name: &str, help: &str| {
+            let family = Family::<Labels<2>, Counter>::default();
+            registry.register(name, help, family.clone());
+            family
+        };
+        let claims = pairs("idempotency_claim", "Claims by what they came to");
+        let existing = pairs("idempotency_existing", "Claims of known keys by their state");
+        let finalized = pairs("idempotency_finalize", "Settlements by what they came to");
+        let store_errors = pairs("idempotency_store_error", "Store calls that failed, by phase");
+        let mut one = |name: &str, help: &str| {
+            let family = Family::<Labels<1>, Counter>::default();
+            registry.register(name, help, family.clone());
+            family
+        };
+        let by_operation = ByOperation {
+            replays: one("idempotency_replay", "Retries that got the first answer"),
+            conflicts: one("idempotency_conflict", "Keys used for another request"),
+            in_progress: one("idempotency_in_progress", "Retries while the first was running"),
+            unknown: one("idempotency_unknown", "Executions whose outcome became unknown"),
+            expired: one("idempotency_expired", "Retries past the retention of their key"),
+            over_quota: one("idempotency_over_quota", "New keys refused by a caller's quota"),
+            unguarded: one("idempotency_unguarded", "UNSAFE: ran unguarded, the store was down"),
+        };
+        let (active, active_bytes) = (Family::default(), Gauge::default());
+        registry.register("idempotency_records_active", "Records by state", active.clone());
+        registry.register(
+            "idempotency_records_bytes",
+            "Bytes of all records",
+            active_bytes.clone(),
+        );
+        let registry = Mutex::new(registry);
+        Arc::new(Self {
+            registry,
+            store,
+            claims,
+            existing,
+            finalized,
+            store_errors,
+            by_operation,
+            active,
+            active_bytes,
+        })
+    }
+
+    /// The text that Prometheus reads.
+    pub(crate) fn text(&self, stats: Option<&Stats>) -> String {
+        if let Some(stats) = stats {
+            for state in StateName::ALL {
+                let count = stats.by_state[state as usize];
+                let state = state.to_string().to_lowercase();
+                let gauge = self.active.get_or_create(&[("state", state)]);
+                gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
+            self.active_bytes.set(i64::try_from(stats.bytes).unwrap_or(i64::MAX));
+        }
+        let mut text = String::new();
+        // A string takes everything.
+        let _written = encode(&mut text, &self.registry.lock());
+        text
+    }
+
+    fn settled(&self, operation: &str, disposition: Disposition, settled: Settled) {
+        let status = match (disposition, settled) {
+            (_, Settled::Superseded) => "stale",
+            (_, Settled::Missing) => "missing",
+            (_, Settled::Pending) => "pending",
+            (Disposition::Keep, Settled::Durable) => "kept",
+            (Disposition::Release, Settled::Durable) => "released",
+            (Disposition::Unknown, Settled::Durable) => "unknown",
+        };
+        self.finalized.get_or_create(&pair(operation, "status", status)).inc();
+        if status == "unknown" {
+            self.by_operation.unknown.get_or_create(&single(operation)).inc();
+        }
+        if status == "pending" {
+            self.store_errors.get_or_create(&pair(operation, "phase", "finalize")).inc();
+        }
+    }
+}
+
+impl Observer for Metrics {
+    fn observe(&self, operation: &str, event: Event) {
+        let count = |family: &Family<Labels<1>, Counter>| {
+            family.get_or_create(&single(operation)).inc();
+        };
+        let existing = |state| {
+            self.existing.get_or_create(&pair(operation, "state", state)).inc();
+        };
+        match event {
+            Event::Replayed => {
+                existing("completed");
+                count(&self.by_operation.replays);
+            }
+            Event::Mismatch => {
+                existing("mismatch");
+                count(&self.by_operation.conflicts);
+            }
+            Event::InProgress => {
+                existing("running");
+                count(&self.by_operation.in_progress);
+            }
+            Event::Unknown => existing("unknown"),
+            Event::Expired => {
+                existing("expired");
+                count(&self.by_operation.expired);
+            }
+            Event::OverQuota => count(&self.by_operation.over_quota),
+            Event::Unguarded => count(&self.by_operation.unguarded),
+            Event::StoreDown => {
+                self.store_errors.get_or_create(&pair(operation, "phase", "claim")).inc();
+            }
+            Event::Settled(disposition, settled) => {
+                return self.settled(operation, disposition, settled);
+            }
+            _ => {}
+        }
+        if event != Event::Unguarded {
+            self.claims.get_or_create(&pair(operation, "status", event.name())).inc();
+        }
+    }
+}
+
+fn single(operation: &str) -> Labels<1> {
+    [("operation", operation.to_owned())]
+}
+
+fn pair(operation: &str, name: &'static str, value: &str) -> Labels<2> {
+    [("operation", operation.to_owned()), (name, value.to_owned())]
+}
