@@ -1,0 +1,63 @@
+//! The files for operators hold what they name.
+
+use std::process::Command;
+
+use onceward_services::{Found, Program, or_skip};
+
+const ALERTS: &str = include_str!("../../../ops/alerts.yml");
+const DASHBOARD: &str = include_str!("../../../ops/dashboard.json");
+const METRICS: &str = include_str!("../src/metrics.rs");
+const TABLE: &str = include_str!("../../../docs/metrics.md");
+
+/// The names in a text that look like metrics of ours.
+fn metrics_in(text: &str) -> Vec<&str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let ours = |word: &&str| word.starts_with("idempotency_") || word.starts_with("onceward_store");
+    words.filter(ours).collect()
+}
+
+#[test]
+fn alerts_and_dashboard_name_metrics_that_the_table_explains() {
+    for text in [ALERTS, DASHBOARD] {
+        let named = metrics_in(text);
+        assert!(named.len() > 9);
+        for metric in named {
+            let metric = metric.trim_end_matches("_bucket");
+            assert!(TABLE.contains(&format!("`{metric}`")), "{metric} is not in docs/metrics.md");
+        }
+    }
+}
+
+#[test]
+fn every_metric_of_the_program_is_in_the_table() {
+    let named = METRICS.split('"').skip(1).step_by(2).filter(|it| it.starts_with("idempotency_"));
+    let named: Vec<_> = named.collect();
+    assert!(named.len() > 9, "{named:?}");
+    for metric in named {
+        assert!(TABLE.contains(&format!("`{metric}")), "{metric} is not in docs/metrics.md");
+    }
+}
+
+#[test]
+fn promtool_accepts_the_alerts() {
+    let ops = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ops");
+    let mut promtool = match or_skip(Program::Promtool.find()) {
+        Some(Found::Executable(path)) => Command::new(path),
+        Some(Found::Image(image)) => {
+            let mut docker = Command::new("docker");
+            docker.args(["run", "--rm", "-v", &format!("{ops}:{ops}:ro")]);
+            docker.args(["--entrypoint", "promtool", image]);
+            docker
+        }
+        None => return,
+    };
+    let checked = promtool.args(["check", "rules", &format!("{ops}/alerts.yml")]).output().unwrap();
+    let told = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&told));
+}
+
+#[test]
+fn the_dashboard_is_json_with_panels() {
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 5));
+}

@@ -1,0 +1,144 @@
+//! A service that writes down every effect, outside of whatever is killed.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// How the service treats one request, by the path's last word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Has its effect, and answers after this.
+    After(Duration),
+    /// Has its effect, and closes the connection instead of answering.
+    CloseBefore,
+    /// Answers half of its response and closes the connection.
+    CloseWithin,
+    /// Has its effect, and never answers.
+    Silent,
+}
+
+/// A plain HTTP/1.1 service on threads. Each request's effect is counted by its key.
+#[derive(Clone)]
+pub(crate) struct Book {
+    pub(crate) address: SocketAddr,
+    effects: Arc<Mutex<HashMap<String, u32>>>,
+}
+
+impl Book {
+    pub(crate) fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let book = Self { address: listener.local_addr().unwrap(), effects: Arc::default() };
+        let served = book.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let book = served.clone();
+                thread::spawn(move || book.serve(&stream));
+            }
+        });
+        book
+    }
+
+    /// How often a key had its effect.
+    pub(crate) fn effects(&self, key: &str) -> u32 {
+        self.effects.lock().unwrap().get(key).copied().unwrap_or_default()
+    }
+
+    fn serve(&self, stream: &TcpStream) {
+        let mut reader = BufReader::new(stream);
+        while let Some(request) = Asked::read(&mut reader) {
+            *self.effects.lock().unwrap().entry(request.key.clone()).or_default() += 1;
+            let body = format!("{{\"done\":\"{}\"}}", request.key);
+            let head = format!(
+                "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            let mut writer = stream;
+            match request.manner {
+                Manner::After(time) => {
+                    thread::sleep(time);
+                    if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
+                        return;
+                    }
+                }
+                Manner::CloseBefore => return,
+                Manner::CloseWithin => {
+                    let _gone_anyway = writer.write_all(format!("{head}{}", &body[..4]).as_bytes());
+                    return;
+                }
+                Manner::Silent => thread::sleep(Duration::from_secs(600)),
+            }
+        }
+    }
+}
+
+struct Asked {
+    key: String,
+    manner: Manner,
+}
+
+impl Asked {
+    fn read(reader: &mut BufReader<&TcpStream>) -> Option<Self> {
+        let mut first = String::new();
+        reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
+        let path = first.split(' ').nth(1)?.to_owned();
+        let (mut key, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+            let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+            match name.to_lowercase().as_str() {
+                "idempotency-key" => key = value.to_owned(),
+                "content-length" => length = value.parse().ok()?,
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let manner = match path.rsplit('/').next()? {
+            "close-before" => Manner::CloseBefore,
+            "close-within" => Manner::CloseWithin,
+            "silent" => Manner::Silent,
+            millis => Manner::After(Duration::from_millis(millis.parse().unwrap_or_default())),
+        };
+        Some(Self { key, manner })
+    }
+}
+
+/// What came back for one POST; `None` if the connection broke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn is_replay(&self) -> bool {
+        self.head.to_lowercase().contains("idempotent-replayed: true")
+    }
+
+    pub(crate) fn code(&self) -> Option<&str> {
+        self.body.split("\"code\":\"").nth(1)?.split('"').next()
+    }
+}
+
+/// Sends one POST on a connection of its own.
+pub(crate) fn post(to: SocketAddr, path: &str, key: &str) -> Option<Answer> {
+    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+    let body = format!("{{\"for\":\"{key}\"}}");
+    let request = format!(
+        "POST /{path} HTTP/1.1\r\nhost: test\r\nidempotency-key: {key}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
+}

@@ -1,0 +1,178 @@
+//! Kills, stops and pauses of the running gateway, judged by the service's own book.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::book::{Answer, Book, post};
+use crate::process::{Program, free_port};
+
+/// How often the gateway is killed; `ONCEWARD_KILLS` sets it.
+const KILLS: usize = 8;
+
+fn kills() -> usize {
+    std::env::var("ONCEWARD_KILLS").map_or(KILLS, |kills| kills.parse().unwrap())
+}
+
+/// Clients that send new keys for as long as they may, each key a few times at once.
+struct Load {
+    stop: Arc<AtomicBool>,
+    keys: Arc<Mutex<Vec<String>>>,
+    clients: Vec<thread::JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(to: std::net::SocketAddr, path: &'static str, clients: usize) -> Self {
+        let (stop, keys) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let number = Arc::<AtomicUsize>::default();
+        let clients = (0..clients).map(|_| {
+            let (stop, keys, number) = (Arc::clone(&stop), Arc::clone(&keys), Arc::clone(&number));
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let key = format!("key-{}", number.fetch_add(1, Ordering::Relaxed));
+                    keys.lock().unwrap().push(key.clone());
+                    let _lost_or_not = post(to, path, &key);
+                    let _retried_at_once = post(to, path, &key);
+                }
+            })
+        });
+        let clients = clients.collect();
+        Self { stop, keys, clients }
+    }
+
+    /// All keys that were used.
+    fn end(self) -> Vec<String> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().unwrap());
+        self.keys.lock().unwrap().clone()
+    }
+}
+
+/// What a retry of a key comes to in the end.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Answered(Answer),
+    Unknown,
+}
+
+fn end_of(to: std::net::SocketAddr, path: &str, key: &str) -> End {
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        match post(to, path, key) {
+            Some(answer) if answer.status == 201 => return End::Answered(answer),
+            Some(answer) if answer.code() == Some("IDEMPOTENCY_OUTCOME_UNKNOWN") => {
+                return End::Unknown;
+            }
+            other => assert!(Instant::now() < patience, "{key} stays {other:?}"),
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn killed_at_random_under_load_nothing_has_a_second_effect_and_nothing_hangs() {
+    let book = Book::open();
+    let data = tempfile::tempdir().unwrap();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let start = || Program::gateway(book.address, data.path(), &listen, &[]);
+    let mut gateway = start();
+    let address = gateway.address();
+    let load = Load::start(address, "5", 8);
+    let mut pause = 37;
+    for _ in 0..kills() {
+        // Anything but even, so that kills fall everywhere.
+        pause = (pause * 31 + 17) % 211;
+        thread::sleep(Duration::from_millis(20 + pause));
+        gateway.kill();
+        gateway = start();
+    }
+    let keys = load.end();
+    let (mut answered, mut unknown) = (0, 0);
+    for key in &keys {
+        match end_of(address, "5", key) {
+            End::Answered(answer) => {
+                answered += 1;
+                assert_eq!(answer.body, format!("{{\"done\":\"{key}\"}}"));
+                assert_eq!(book.effects(key), 1, "{key}");
+            }
+            End::Unknown => {
+                unknown += 1;
+                assert!(book.effects(key) <= 1, "{key}");
+            }
+        }
+    }
+    println!("{} kills, {} keys: {answered} answered, {unknown} unknown", kills(), keys.len());
+    assert!(answered > kills() * 3 && keys.len() == answered + unknown);
+}
+
+#[test]
+fn sigterm_under_load_answers_everything_that_it_took() {
+    let book = Book::open();
+    let data = tempfile::tempdir().unwrap();
+    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    let address = gateway.address();
+    // Running while the signal comes, and answered after it.
+    let running: Vec<_> = (0..20)
+        .map(|number| thread::spawn(move || post(address, "400", &format!("running-{number}"))))
+        .collect();
+    thread::sleep(Duration::from_millis(150));
+    gateway.signal("-TERM");
+    for answer in running {
+        let answer = answer.join().unwrap().expect("an answer");
+        assert_eq!(answer.status, 201);
+    }
+    let (success, printed) = gateway.wait();
+    assert!(success && printed.contains("stopping"), "{printed}");
+    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    for number in 0..20 {
+        let key = format!("running-{number}");
+        assert!(post(gateway.address(), "400", &key).unwrap().is_replay());
+        assert_eq!(book.effects(&key), 1);
+    }
+}
+
+#[test]
+fn what_takes_longer_than_the_drain_is_marked_and_not_lost() {
+    let book = Book::open();
+    let data = tempfile::tempdir().unwrap();
+    let config = data.path().join("onceward.toml");
+    std::fs::write(&config, "[limits]\ndrain = \"300ms\"\n").unwrap();
+    let records = data.path().join("records");
+    let more = ["--config", config.to_str().unwrap()];
+    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    let address = gateway.address();
+    let slow = thread::spawn(move || post(address, "5000", "slow"));
+    thread::sleep(Duration::from_millis(200));
+    gateway.signal("-TERM");
+    let begun = Instant::now();
+    assert!(gateway.wait().0);
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    drop(slow);
+    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    assert_eq!(end_of(gateway.address(), "5000", "slow"), End::Unknown);
+    assert_eq!(book.effects("slow"), 1);
+}
+
+#[test]
+fn a_pause_of_three_leases_has_no_second_effect() {
+    let book = Book::open();
+    let data = tempfile::tempdir().unwrap();
+    let config = data.path().join("onceward.toml");
+    std::fs::write(&config, "[defaults]\nlease = \"1s\"\n").unwrap();
+    let records = data.path().join("records");
+    let more = ["--config", config.to_str().unwrap()];
+    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    let address = gateway.address();
+    let first = thread::spawn(move || post(address, "300", "paused"));
+    thread::sleep(Duration::from_millis(150));
+    gateway.signal("-STOP");
+    thread::sleep(Duration::from_secs(3));
+    gateway.signal("-CONT");
+    let first = first.join().unwrap().expect("an answer");
+    match end_of(address, "300", "paused") {
+        End::Answered(answer) => assert_eq!(answer.body, first.body),
+        End::Unknown => {}
+    }
+    assert_eq!(book.effects("paused"), 1);
+}

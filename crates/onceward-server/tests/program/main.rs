@@ -1,0 +1,11 @@
+//! The real program, started as its user would: signals, files, kills, and a service behind
+//! it that keeps a ledger.
+
+mod book;
+mod demo;
+mod kills;
+mod process;
+mod settings;
+mod telemetry;
+mod threats;
+mod upstream;

@@ -1,0 +1,122 @@
+//! The program as a process that ends with its test.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// `onceward`, running.
+pub(crate) struct Program {
+    child: Child,
+    /// What it has printed until it was ready.
+    pub(crate) printed: String,
+    /// Read on by a thread, so that the program never waits for a reader.
+    rest: std::sync::mpsc::Receiver<String>,
+}
+
+impl Program {
+    /// Starts it, and waits until it has printed a line that contains `ready`.
+    pub(crate) fn start(arguments: &[&str], ready: &str) -> Self {
+        Self::start_logging(arguments, ready, Stdio::inherit())
+    }
+
+    /// The same, with its logs going elsewhere.
+    pub(crate) fn start_logging(arguments: &[&str], ready: &str, logs: Stdio) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(logs)
+            .spawn()
+            .unwrap();
+        let (lines, rest) = std::sync::mpsc::channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if lines.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut program = Self { child, printed: String::new(), rest };
+        program.read_until(ready);
+        program
+    }
+
+    /// A gateway in front of a service, with records in a directory.
+    pub(crate) fn gateway(upstream: SocketAddr, data: &Path, listen: &str, more: &[&str]) -> Self {
+        let (upstream, store) = (format!("http://{upstream}"), format!("file:{}", data.display()));
+        let mut arguments =
+            vec!["gateway", "--upstream", &upstream, "--store", &store, "--listen", listen];
+        arguments.extend(["--single-tenant"]);
+        arguments.extend(more);
+        Self::start(&arguments, "→")
+    }
+
+    fn read_until(&mut self, ready: &str) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !self.printed.contains(ready) {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.rest.recv_timeout(left);
+            let line = line.unwrap_or_else(|_| panic!("not ready, but: {}", self.printed));
+            self.printed += &line;
+            self.printed.push('\n');
+        }
+    }
+
+    /// Where it listens, by what it printed first.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let after = self.printed.split("http://").nth(1).unwrap();
+        after.split([' ', '/', '\n']).next().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    /// The most that it has held in memory so far.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// How long it has worked, in hundredths of a second.
+    pub(crate) fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    }
+
+    /// Ends it at once, as nobody can prepare for.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; what it printed since.
+    pub(crate) fn wait(mut self) -> (bool, String) {
+        let success = self.child.wait().unwrap().success();
+        (success, self.rest.iter().collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _perhaps_ended_already = self.child.kill();
+        let _its_end = self.child.wait();
+    }
+}
+
+/// Runs a command to its end; whether it succeeded, and what it printed.
+pub(crate) fn run(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_onceward")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+/// A port that nobody uses now.
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,186 @@
+//! What the program tells about itself, and what it keeps to itself.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+
+use crate::process::Program;
+
+/// Takes what comes by HTTP/1.1, and answers 200 to all of it.
+struct Ear {
+    address: SocketAddr,
+    heard: Receiver<(String, Vec<u8>)>,
+}
+
+impl Ear {
+    fn open() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, (say, heard)) = (listener.local_addr().unwrap(), mpsc::channel());
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let say = say.clone();
+                thread::spawn(move || listen(&stream, &say));
+            }
+        });
+        Self { address, heard }
+    }
+
+    fn next(&self) -> (String, Vec<u8>) {
+        self.heard.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+}
+
+fn listen(stream: &TcpStream, say: &Sender<(String, Vec<u8>)>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or_default() == 0 {
+                return;
+            }
+        }
+        let length = head.to_lowercase();
+        let length = length.split("content-length: ").nth(1).and_then(|it| it.lines().next());
+        let mut body = vec![0; length.map_or(0, |it| it.parse().unwrap())];
+        reader.read_exact(&mut body).unwrap();
+        if say.send((head, body)).is_err() {
+            return;
+        }
+        let mut writer = stream;
+        writer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    }
+}
+
+const CANARIES: [&str; 4] =
+    ["canary-key-7f3a", "canary-token-9b21", "canary-body-55d0", "canary-cookie-1e8c"];
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CALLER: &str = "00f067aa0ba902b7";
+
+fn post(to: SocketAddr) -> String {
+    let [key, token, body, cookie] = CANARIES;
+    let body = format!("{{\"card\":\"{body}\"}}");
+    let mut stream = TcpStream::connect(to).unwrap();
+    let request = format!(
+        "POST /pay HTTP/1.1\r\nhost: test\r\nconnection: close\r\nidempotency-key: {key}\r\n\
+         authorization: Bearer {token}\r\ncookie: session={cookie}\r\n\
+         traceparent: 00-{TRACE}-{CALLER}-01\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn attribute(span: &Span, name: &str) -> String {
+    let found = span.attributes.iter().find(|it| it.key == name);
+    let value = found.and_then(|it| it.value.as_ref()).and_then(|it| it.value.as_ref());
+    let text = format!("{value:?}");
+    text.split(['(', ')', '"']).filter(|it| !it.is_empty()).nth(2).unwrap_or("none").to_owned()
+}
+
+#[test]
+fn traces_go_on_from_the_caller_to_the_service_and_no_secret_is_told() {
+    let (service, collector, data) = (Ear::open(), Ear::open(), tempfile::tempdir().unwrap());
+    let (config, logs) = (data.path().join("onceward.toml"), data.path().join("logs"));
+    let text = format!(
+        "[telemetry]\ntraces = \"http://{}\"\nlog = \"trace\"\nformat = \"json\"\n",
+        collector.address
+    );
+    std::fs::write(&config, text).unwrap();
+    let (upstream, store) = (
+        format!("http://{}", service.address),
+        format!("file:{}", data.path().join("records").display()),
+    );
+    let arguments = [
+        "gateway",
+        "--config",
+        config.to_str().unwrap(),
+        "--upstream",
+        &upstream,
+        "--store",
+        &store,
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let gateway =
+        Program::start_logging(&arguments, "metrics at", Stdio::from(File::create(&logs).unwrap()));
+    let first = post(gateway.address());
+    let again = post(gateway.address());
+    assert!(
+        first.starts_with("HTTP/1.1 200") && again.contains("idempotent-replayed: true"),
+        "{first}{again}"
+    );
+    let (asked, _) = service.next();
+    let metrics = metrics(&gateway);
+
+    gateway.signal("-TERM");
+    assert!(gateway.wait().0);
+    let (mut spans, mut sent) = (Vec::new(), Vec::new());
+    while spans.len() < 4 {
+        let (head, body) = collector.next();
+        assert!(head.starts_with("POST /v1/traces"), "{head}");
+        let batch = ExportTraceServiceRequest::decode(&body[..]).unwrap();
+        let scopes = batch.resource_spans.into_iter().flat_map(|it| it.scope_spans);
+        spans.extend(scopes.flat_map(|it| it.spans));
+        sent.extend(body);
+    }
+    assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE), "{spans:#?}");
+    let named = |name: &str| spans.iter().filter(|it| it.name == name).collect::<Vec<_>>();
+    assert!(named("gateway").iter().all(|span| hex(&span.parent_span_id) == CALLER));
+    let told: Vec<_> = named("idempotency.claim")
+        .iter()
+        .map(|span| {
+            [
+                "idempotency.operation",
+                "idempotency.status",
+                "idempotency.state",
+                "idempotency.replayed",
+            ]
+            .map(|name| attribute(span, name))
+        })
+        .collect();
+    let expected =
+        [["POST *", "granted", "completed", "false"], ["POST *", "replayed", "completed", "true"]];
+    assert_eq!(told, expected.map(|it| it.map(str::to_owned)));
+    // The service is asked from within the claim.
+    let claim = hex(&named("idempotency.claim")[0].span_id);
+    assert!(asked.contains(&format!("traceparent: 00-{TRACE}-{claim}-01")), "{asked}");
+
+    let logs = std::fs::read_to_string(&logs).unwrap();
+    assert!(logs.lines().count() > 3, "{logs}");
+    for (place, text) in [
+        ("logs", logs),
+        ("metrics", metrics),
+        ("traces", String::from_utf8_lossy(&sent).into_owned()),
+    ] {
+        for canary in CANARIES {
+            assert!(!text.contains(canary), "{canary} is in the {place}:\n{text}");
+        }
+    }
+}
+
+fn metrics(gateway: &Program) -> String {
+    let address = gateway.printed.split("metrics at http://").nth(1).unwrap();
+    let mut stream = TcpStream::connect(address.split('/').next().unwrap()).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.contains("idempotency_replay_total{operation=\"POST *\"} 1"), "{text}");
+    text
+}

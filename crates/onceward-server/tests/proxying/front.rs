@@ -1,0 +1,84 @@
+//! A gateway on a free port, with records in memory.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use onceward_server::config::Config;
+use onceward_server::gateway::Gateway;
+
+use crate::service::Service;
+use crate::wire::{Answer, Wire};
+
+/// Settings beside the usual ones: lines of `[[listeners]]` and `[upstream]`, and tables.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings<'a> {
+    pub(crate) listener: &'a str,
+    pub(crate) upstream: &'a str,
+    pub(crate) tables: &'a str,
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Self { listener: "", upstream: "", tables: "[scope]\nsingle_tenant = true" }
+    }
+}
+
+impl Settings<'_> {
+    pub(crate) async fn before(self, upstream: &str) -> Front {
+        let Self { listener, upstream: more, tables } = self;
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
+             [upstream]\nurl = \"{upstream}\"\n{more}\n[store]\nurl = \"memory:\"\n{tables}"
+        );
+        let config = Config::parse(&text, Path::new("test.toml")).unwrap();
+        Front { gateway: Gateway::start(config).await.unwrap() }
+    }
+}
+
+/// A gateway, and what clients do with it.
+pub(crate) struct Front {
+    gateway: Gateway,
+}
+
+impl Front {
+    /// All callers are one, and everything has its default.
+    pub(crate) async fn before(service: &Service) -> Self {
+        Settings::default().before(&service.base()).await
+    }
+
+    /// With tables of settings of its own.
+    pub(crate) async fn with(service: &Service, tables: &str) -> Self {
+        Settings { tables, ..Settings::default() }.before(&service.base()).await
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.gateway.addresses()[0]
+    }
+
+    pub(crate) async fn connect(&self) -> Wire {
+        Wire::to(self.address()).await
+    }
+
+    /// Sends one request on a connection of its own.
+    pub(crate) async fn send(&self, request: &str) -> Answer {
+        let mut wire = self.connect().await;
+        wire.send(request).await;
+        wire.answer().await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(&format!("GET {path} HTTP/1.1\r\nhost: shop\r\n\r\n")).await
+    }
+
+    /// A POST with a key and headers, which end in line breaks.
+    pub(crate) async fn post(&self, path: &str, key: &str, headers: &str) -> Answer {
+        self.send(&post(path, key, headers)).await
+    }
+}
+
+pub(crate) fn post(path: &str, key: &str, headers: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: shop\r\nidempotency-key: {key}\r\n{headers}\
+         content-type: application/json\r\ncontent-length: 7\r\n\r\n{{\"a\":1}}"
+    )
+}

@@ -1,0 +1,221 @@
+//! The black-box suite through the gateway: on each store, over HTTP/1.1 and HTTP/2, with
+//! stores that fail on demand, time that passes, and lives that end in the middle.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use onceward_core::{FullStore, MemoryLimits, MemoryStore};
+use onceward_server::config::Config;
+use onceward_server::gateway::Gateway;
+use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
+use onceward_stores::sealed::{Keys, Sealed};
+use onceward_testkit::clock::ManualClock;
+use onceward_testkit::faulty::FaultyStore;
+use onceward_testkit::http::fixture::Fixture;
+use onceward_testkit::http::server::Server;
+use onceward_testkit::http::{
+    Controls, Flood, NotOffered, Outcome, Protocol, Role, ServerErrors, StoreControls, Target,
+    Trouble, run,
+};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+/// Longer than any delay that the suite asks for, but that of a silent upstream.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// More keys than any caller uses in all cases, but the one that floods.
+const KEYS_MAX: usize = 1500;
+
+/// A gateway with all that it needs around it.
+struct World {
+    store: Arc<FaultyStore>,
+    config: Config,
+    gateway: Mutex<Option<Gateway>>,
+    store_controls: StoreControls,
+    _upstream: Server,
+    _authority: Server,
+    _directory: Option<TempDir>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Memory,
+    Embedded,
+    Sealed,
+}
+
+impl Kind {
+    fn open(self, clock: &ManualClock, directory: &Path) -> Arc<dyn FullStore> {
+        let clock = Arc::new(clock.clone());
+        let embedded = |clock| {
+            let surroundings = Surroundings { clock, ..Surroundings::default() };
+            EmbeddedStore::open_in(directory, Settings::default(), surroundings).unwrap()
+        };
+        match self {
+            Self::Memory => Arc::new(MemoryStore::with(MemoryLimits::default(), clock)),
+            Self::Embedded => Arc::new(embedded(clock)),
+            Self::Sealed => {
+                let keys = Keys::parse("k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap();
+                Arc::new(Sealed::new(Arc::new(embedded(clock)), keys))
+            }
+        }
+    }
+}
+
+impl World {
+    async fn start(kind: Kind, fixture: Fixture) -> Arc<Self> {
+        let clock = ManualClock::new();
+        let directory = tempfile::tempdir().unwrap();
+        let (opening, path) = (clock.clone(), directory.path().to_owned());
+        let store = Arc::new(FaultyStore::new(move || kind.open(&opening, &path)));
+        let upstream = Server::start(Protocol::Http1, move |request: Request<Incoming>| {
+            let fixture = fixture.clone();
+            async move { fixture.call(request).await }
+        });
+        let (upstream, authority) =
+            (upstream.unwrap(), Server::start(Protocol::Http1, authority).unwrap());
+        let config = config(&upstream.base(), &authority.base());
+        let gateway = Gateway::start_on(store.clone(), config.clone()).await.unwrap();
+        Arc::new(Self {
+            store_controls: StoreControls::new(store.clone(), clock),
+            store,
+            config,
+            gateway: Mutex::new(Some(gateway)),
+            _upstream: upstream,
+            _authority: authority,
+            _directory: Some(directory),
+        })
+    }
+
+    fn target(self: &Arc<Self>, kind: Kind, protocol: Protocol) -> Target {
+        let base = format!("http://{}", self.config.listeners[0].address);
+        let mut target = Target::onceward(base).over(protocol);
+        target.name = format!("gateway, {kind:?}");
+        target.expects.request_bytes_max = Some(64 * 1024);
+        target.expects.server_errors = ServerErrors::Unknown;
+        target.expects.role = Role::Gateway { timeout: TIMEOUT };
+        let tenant = target.caller[0].clone();
+        target.flood = Some(Flood {
+            caller: vec![
+                tenant,
+                ("X-Caller".into(), "mallory".into()),
+                ("Authorization".into(), "Bearer mallory".into()),
+            ],
+            keys_max: KEYS_MAX,
+        });
+        target.controlled(Arc::new(GatewayControls(Arc::clone(self))))
+    }
+}
+
+fn config(upstream: &str, authority: &str) -> Config {
+    // The same one again after a crash.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!(
+        r#"
+        [[listeners]]
+        address = "127.0.0.1:{port}"
+        [upstream]
+        url = "{upstream}"
+        response_timeout = "3s"
+        [scope]
+        tenant = {{ header = "X-Tenant-ID" }}
+        caller = {{ header = "X-Caller" }}
+        trusted_peers = ["127.0.0.1"]
+        [authorization]
+        url = "{authority}"
+        [defaults]
+        required = true
+        request_max_bytes = "64KiB"
+        [quotas]
+        new_keys_per_second = 0
+        live_keys = {KEYS_MAX}
+        [limits]
+        threads = 2
+        "#
+    );
+    Config::parse(&text, Path::new("suite.toml")).unwrap()
+}
+
+/// Knows nobody without credentials; what counts executions is for everybody.
+async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let probing = |uri: &http::HeaderValue| uri.to_str().is_ok_and(|uri| uri.contains("/_probe/"));
+    let allowed = request.headers().contains_key("authorization")
+        || request.headers().get("x-original-uri").is_some_and(probing);
+    let mut response = Response::new(Full::default());
+    if !allowed {
+        *response.status_mut() = StatusCode::UNAUTHORIZED;
+    }
+    response
+}
+
+struct GatewayControls(Arc<World>);
+
+#[async_trait]
+impl Controls for GatewayControls {
+    async fn cause(&self, trouble: Trouble) -> Result<(), NotOffered> {
+        let world = &self.0;
+        match trouble {
+            Trouble::Crash => {
+                let gateway = world.gateway.lock().await.take();
+                tokio::task::spawn_blocking(|| drop(gateway)).await.unwrap();
+                let next = Gateway::start_on(world.store.clone(), world.config.clone()).await;
+                *world.gateway.lock().await = Some(next.unwrap());
+                Ok(())
+            }
+            Trouble::UpstreamRefuses => {
+                let mut config = world.config.clone();
+                config.upstream.url = "http://127.0.0.1:9".parse().unwrap();
+                world.gateway.lock().await.as_ref().unwrap().reload(config).unwrap();
+                Ok(())
+            }
+            other => world.store_controls.cause(other).await,
+        }
+    }
+
+    async fn heal(&self) {
+        self.0.store_controls.heal().await;
+        let gateway = self.0.gateway.lock().await;
+        gateway.as_ref().unwrap().reload(self.0.config.clone()).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gateway_keeps_the_protocol_on_every_store_over_http_1_and_http_2() {
+    let mut targets = Vec::new();
+    for kind in [Kind::Memory, Kind::Embedded, Kind::Sealed] {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            let world = World::start(kind, Fixture::new()).await;
+            targets.push(world.target(kind, protocol));
+        }
+    }
+    let reports = join_all(targets.iter().map(|target| run(target, None))).await;
+    let (mut skipped, mut shown) = (BTreeSet::new(), BTreeSet::new());
+    for report in &reports {
+        println!("{report}");
+        assert!(report.is_clean(), "{report}");
+        for line in report.lines() {
+            match line.outcome {
+                Outcome::Skipped(_) => skipped.insert(line.name()),
+                _ => shown.insert(line.name()),
+            };
+        }
+    }
+    let never: Vec<_> = skipped.difference(&shown).copied().collect();
+    assert_eq!(never, OTHER_SWITCHES, "what is skipped everywhere");
+}
+
+/// Cases of switches that this gateway does not have set; the layer's own suite runs them.
+const OTHER_SWITCHES: &[&str] = &[
+    "a_malformed_tenant_is_400",
+    "optional_key_missing_runs_each_time",
+    "two_nodes_run_once",
+    "waiting_ends_in_time",
+    "waiting_ends_with_the_first_answer",
+];
