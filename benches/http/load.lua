@@ -1,5 +1,5 @@
--- Load for wrk: every request has a key of its own (first), or one of 64 (replay).
--- Arguments: first|replay, a number that no other run has, the body.
+-- Load for wrk: every request has a key of its own (first), one of 64 (replay), or none (pass).
+-- Arguments: first|replay|pass, a number that no other run has, the body, the path.
 
 -- axum-idempotent keeps replies inside sessions and looks at all of a session's replies for
 -- each new one, so the load is spread over many sessions; its store holds 10,000.
@@ -17,12 +17,14 @@ local function request_with(number)
 end
 
 function init(args)
-   local mode, run, body = args[1], tonumber(args[2]), args[3]
+   local mode, run, body, path = args[1], tonumber(args[2]), args[3], args[4]
    prefix = string.format("%08x-0b5e-4000-8000-", run)
-   head = "POST /orders HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+   head = "POST " .. path .. " HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
       .. "x-tenant: acme\r\n"
    tail = "\r\ncontent-length: " .. #body .. "\r\n\r\n" .. body
-   if mode == "replay" then
+   if mode == "pass" then
+      keys = { head .. "cookie: session=1" .. tail }
+   elseif mode == "replay" then
       keys = {}
       for number = 1, KEYS do
          keys[number] = request_with(number)
@@ -33,7 +35,7 @@ end
 function request()
    count = count + 1
    if keys then
-      return keys[count % KEYS + 1]
+      return keys[count % #keys + 1]
    end
    return request_with(count)
 end

@@ -14,13 +14,15 @@ pub(crate) enum Benchmark {
     Layer,
     /// The HTTP layer beside the bare handler and others' layers, under wrk
     Http,
+    /// The gateway beside nginx and Restate, under wrk
+    Gateway,
     /// The embedded store beside the limit of the disk, SQLite and redb
     Embedded,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 4] =
-    [Benchmark::Layer, Benchmark::Http, Benchmark::Memory, Benchmark::Embedded];
+const ALL: [Benchmark; 5] =
+    [Benchmark::Layer, Benchmark::Http, Benchmark::Gateway, Benchmark::Memory, Benchmark::Embedded];
 
 /// Runs all benchmarks, or one, to which the arguments go.
 pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
@@ -34,6 +36,7 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
                 let words = "bench -p onceward-stores --features embedded --bench embedded --";
                 crate::status(crate::cargo(words).args(arguments))
             }
+            Benchmark::Gateway => gateway(arguments),
             Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),
             Benchmark::Http => {
                 println!("http needs wrk: install your system's package `wrk`, then repeat it");
@@ -45,6 +48,30 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// Builds the program as one would for production, and measures it.
+fn gateway(arguments: &[String]) -> ExitCode {
+    for program in ["wrk", "nginx"] {
+        if !tools::debian(program) {
+            println!("gateway needs {program}: install your system's package, then repeat it");
+            return ExitCode::FAILURE;
+        }
+    }
+    let built = crate::status(&mut crate::cargo("build --release --bin onceward"));
+    if built != ExitCode::SUCCESS {
+        return built;
+    }
+    let mut measure = http("gateway");
+    measure.arg("--onceward").arg(tools::target_directory().join("release/onceward"));
+    match tools::restate() {
+        Some(home) => measure.arg("--restate").arg(home),
+        None => {
+            println!("without Restate: npm could not install it");
+            &mut measure
+        }
+    };
+    crate::status(measure.args(arguments))
 }
 
 /// A command of the package in `benches/http`, which is a workspace of its own. One of the

@@ -49,6 +49,21 @@ pub(crate) fn debian(program: &str) -> bool {
     there()
 }
 
+/// A directory with Restate's server and SDK, installed there by npm, and our handler.
+pub(crate) fn restate() -> Option<PathBuf> {
+    let home = directory().join("restate");
+    if !home.join("node_modules/@restatedev/restate-server").exists() {
+        std::fs::create_dir_all(&home).ok()?;
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--prefix"]).arg(&home);
+        npm.args(["@restatedev/restate-server", "@restatedev/restate-sdk"]);
+        npm.output().ok().filter(|output| output.status.success())?;
+    }
+    let handler = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/http/handler.mjs");
+    std::fs::copy(handler, home.join("handler.mjs")).ok()?;
+    Some(home)
+}
+
 /// Lets a command find the tools that were installed into the cache.
 pub(crate) fn add_to_path(command: &mut Command) {
     let mut paths = vec![directory().join("bin")];

@@ -11,6 +11,8 @@ use crate::wrk::{self, CONNECTIONS, Load, Measured};
 /// wrk's shortest run.
 const WARM_UP: Duration = Duration::from_secs(1);
 
+const PATH: &str = "/orders";
+
 /// How much is measured.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Plan {
@@ -79,7 +81,7 @@ async fn run(subject: Subject, plan: Plan) -> Fallible<Run> {
     let in_context = |error| format!("{subject}: {error}");
     probe(&server, subject).await.map_err(in_context)?;
 
-    wrk::send(Load::First, WARM_UP_KEYS, server.address, WARM_UP).await?;
+    wrk::send(Load::First, WARM_UP_KEYS, server.address, PATH, WARM_UP).await?;
     let small = server.usage()?.resident_bytes;
     let (first, keys) = loaded(&server, Load::First, FIRST_KEYS, duration, Expect::EachRuns)
         .await
@@ -87,7 +89,7 @@ async fn run(subject: Subject, plan: Plan) -> Fallible<Run> {
     let grown = server.usage()?.resident_bytes.saturating_sub(small);
 
     // Duplicates may come while the first of a key still runs, so this one is not checked.
-    wrk::send(Load::Replay, REPLAY_KEYS, server.address, WARM_UP).await?;
+    wrk::send(Load::Replay, REPLAY_KEYS, server.address, PATH, WARM_UP).await?;
     let expect = if subject == Subject::Bare { Expect::EachRuns } else { Expect::NoneRuns };
     let (replay, _) =
         loaded(&server, Load::Replay, REPLAY_KEYS, duration, expect).await.map_err(in_context)?;
@@ -113,7 +115,7 @@ async fn loaded(
     let mut client = Client::connect(server.address).await?;
     let executed = client.number("/executions").await?;
     let used = server.usage()?.cpu;
-    let measured = wrk::send(load, keys, server.address, duration).await?;
+    let measured = wrk::send(load, keys, server.address, PATH, duration).await?;
     let cpu = server.usage()?.cpu - used;
     let executed = client.number("/executions").await? - executed;
     measured.check()?;
@@ -139,8 +141,8 @@ async fn loaded(
 /// replay of it with one.
 async fn probe(server: &Server, subject: Subject) -> Fallible<()> {
     let mut client = Client::connect(server.address).await?;
-    let first = client.post("/orders", "probe", crate::orders::BODY).await?;
-    let second = client.post("/orders", "probe", crate::orders::BODY).await?;
+    let first = client.post(PATH, "probe", crate::orders::BODY).await?;
+    let second = client.post(PATH, "probe", crate::orders::BODY).await?;
     let guarded = subject != Subject::Bare;
     let same = second.body == first.body;
     if (first.status, second.status) != (201, 201)

@@ -98,7 +98,7 @@ impl Case {
     fn request(&mut self) -> Fallible<Request<Body>> {
         self.calls += 1;
         let number = match self.load {
-            Load::First => self.calls,
+            Load::First | Load::Pass => self.calls,
             Load::Replay => 0,
         };
         let request = Request::builder()
@@ -108,8 +108,13 @@ impl Case {
             .header("content-type", "application/json")
             .header("content-length", BODY.len())
             .header("x-tenant", "acme")
-            .header("idempotency-key", format!("00000001-0b5e-4000-8000-{number:012x}"))
             .header("cookie", format!("session={:021}A", number % 4096));
+        let request = match self.load {
+            Load::First | Load::Replay => {
+                request.header("idempotency-key", format!("00000001-0b5e-4000-8000-{number:012x}"))
+            }
+            Load::Pass => request,
+        };
         Ok(request.body(Body::from(BODY))?)
     }
 }

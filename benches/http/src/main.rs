@@ -5,6 +5,8 @@
 mod client;
 mod compare;
 mod duplicates;
+mod fronts;
+mod gateway;
 mod layer;
 mod orders;
 mod report;
@@ -35,6 +37,8 @@ enum Bench {
     Compare(Plan),
     /// Only the duplicate executions
     Duplicates,
+    /// The gateway beside nginx and Restate
+    Gateway(gateway::Plan),
     /// Calls in the process, without sockets
     Layer(Calls),
     /// One of the servers; its address is the first line that it prints
@@ -58,6 +62,7 @@ fn main() -> Fallible<()> {
                 duplicates().await
             }
             Bench::Duplicates => duplicates().await,
+            Bench::Gateway(plan) => gateway::measure(plan).await,
             Bench::Layer(calls) => layer::measure(calls).await,
             Bench::Serve { subject } => server::serve(subject).await,
         }

@@ -17,10 +17,25 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/load.lua");
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Load {
+    /// No key at all
+    #[value(skip)]
+    Pass,
     /// A new key each time
     First,
     /// A few keys again and again
     Replay,
+}
+
+impl Load {
+    pub(crate) const ALL: [Self; 3] = [Self::Pass, Self::First, Self::Replay];
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Pass => "Pass-through: requests without a key",
+            Self::First => "First requests",
+            Self::Replay => "Replays",
+        }
+    }
 }
 
 /// What wrk has measured.
@@ -58,16 +73,19 @@ pub(crate) async fn send(
     load: Load,
     run: u32,
     to: SocketAddr,
+    path: &str,
     duration: Duration,
 ) -> Fallible<Measured> {
     let load = match load {
+        Load::Pass => "pass",
         Load::First => "first",
         Load::Replay => "replay",
     };
     let output = Command::new("wrk")
         .args(["--threads=1", &format!("--connections={CONNECTIONS}")])
         .arg(format!("--duration={}s", duration.as_secs()))
-        .args(["--script", SCRIPT, &format!("http://{to}"), "--", load, &run.to_string(), BODY])
+        .args(["--script", SCRIPT, &format!("http://{to}"), "--"])
+        .args([load, &run.to_string(), BODY, path])
         .output()
         .await
         .map_err(|error| format!("wrk cannot be started (is it installed?): {error}"))?;
