@@ -61,3 +61,24 @@ fn the_dashboard_is_json_with_panels() {
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
     assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() > 5));
 }
+
+#[test]
+fn every_answer_of_the_gateway_is_explained() {
+    let gateway = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gateway");
+    let explained = include_str!("../../../docs/errors.md");
+    let is_code =
+        |it: &&str| it.len() > 9 && it.bytes().all(|it| it.is_ascii_uppercase() || it == b'_');
+    let mut codes = 0;
+    for file in std::fs::read_dir(gateway).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for code in text.split('"').skip(1).step_by(2).filter(is_code) {
+            let headings = [format!("\n### `{code}`\n"), format!("\n## {code}\n")];
+            assert!(
+                headings.iter().any(|heading| explained.contains(heading)),
+                "{code} is not in docs/errors.md"
+            );
+            codes += 1;
+        }
+    }
+    assert!(codes >= 6, "{codes}");
+}

@@ -39,7 +39,7 @@ pub use case::{Case, Section, Stop, Verdict};
 pub use client::Protocol;
 pub use concurrency::{burst, hang_up_at};
 pub use controls::{Controls, NotOffered, StoreControls, Trouble};
-pub use report::{Line, Outcome, Report};
+pub use report::{Line, Outcome, Report, shown_by_none};
 pub use target::{
     Compares, Expectations, Expiry, Flood, Handler, Headers, InProgress, KeyRule, KeySyntax, Lapse,
     Mismatch, OutcomePolicy, ReplayStatus, Role, ServerErrors, Target,

@@ -1,5 +1,6 @@
 //! What a run came to.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -139,6 +140,26 @@ struct Counts {
     failed: usize,
     skipped: usize,
     proved: usize,
+}
+
+/// Prints reports, and tells which cases none of them shows, in the order of their names.
+///
+/// # Panics
+///
+/// If a case has failed.
+pub fn shown_by_none(reports: &[Report]) -> Vec<&'static str> {
+    let (mut skipped, mut shown) = (BTreeSet::new(), BTreeSet::new());
+    for report in reports {
+        println!("{report}");
+        assert!(report.is_clean(), "{report}");
+        for line in report.lines() {
+            match line.outcome {
+                Outcome::Skipped(_) => skipped.insert(line.name()),
+                _ => shown.insert(line.name()),
+            };
+        }
+    }
+    skipped.difference(&shown).copied().collect()
 }
 
 impl fmt::Display for Report {
