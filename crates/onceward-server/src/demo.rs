@@ -45,6 +45,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Box<dyn Error>> {
     let mut config = Config::default();
     config.telemetry.log = "warn".into();
     config.scope.single_tenant = true;
+    config.limits.connections = 256; // enough for one person with curl
     config.listeners[0].address = args.listen;
     config.store.url.clone_from(&args.store);
     telemetry::start(&config.telemetry)?;
