@@ -156,7 +156,7 @@ async fn http2_preface(stream: &TcpStream) -> io::Result<bool> {
 
 async fn speak<I>(
     stream: I,
-    http2: bool,
+    is_http2: bool,
     peer: Peer,
     serving: &Serving,
     stop: Stop,
@@ -164,8 +164,7 @@ async fn speak<I>(
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (worker, limits) = (Arc::clone(&serving.worker), serving.limits);
-    let begun = Arc::new(AtomicBool::new(false));
+    let (worker, begun) = (Arc::clone(&serving.worker), Arc::new(AtomicBool::new(false)));
     let beginning = Arc::clone(&begun);
     let service = service_fn(move |request| {
         beginning.store(true, Ordering::Relaxed);
@@ -178,33 +177,39 @@ where
         }
     });
     let io = TokioIo::new(stream);
-    if http2 {
-        let connection = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Some(limits.head_timeout.0))
-            .keep_alive_timeout(limits.head_timeout.0)
-            .max_concurrent_streams(limits.streams)
-            .max_header_list_size(u32::try_from(limits.head_bytes.0).unwrap_or(u32::MAX))
-            .serve_connection(io, service);
-        let serving = until(connection, stop, http2::Connection::graceful_shutdown);
-        tokio::select! {
-            biased;
-            ended = serving => ended?,
-            () = nothing_begun(&begun, limits.head_timeout.0) => {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-            }
-        }
-    } else {
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.head_timeout.0)
-            .max_headers(limits.headers)
-            .max_buf_size(usize::try_from(limits.head_bytes.0).unwrap_or(usize::MAX).max(8192))
-            .serve_connection(io, service)
-            .with_upgrades();
-        until(connection, stop, http1::UpgradeableConnection::graceful_shutdown).await?;
+    if !is_http2 {
+        let connection = http1(&serving.limits).serve_connection(io, service).with_upgrades();
+        return Ok(until(connection, stop, http1::UpgradeableConnection::graceful_shutdown).await?);
     }
-    Ok(())
+    let connection = http2(&serving.limits).serve_connection(io, service);
+    tokio::select! {
+        biased;
+        ended = until(connection, stop, http2::Connection::graceful_shutdown) => Ok(ended?),
+        () = nothing_begun(&begun, serving.limits.head_timeout.0) => {
+            Err(io::Error::from(io::ErrorKind::TimedOut).into())
+        }
+    }
+}
+
+fn http1(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout.0)
+        .max_headers(limits.headers)
+        .max_buf_size(usize::try_from(limits.head_bytes.0).unwrap_or(usize::MAX).max(8192));
+    builder
+}
+
+fn http2(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(limits.head_timeout.0))
+        .keep_alive_timeout(limits.head_timeout.0)
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.head_bytes.0).unwrap_or(u32::MAX));
+    builder
 }
 
 /// Ends when a connection has had its time and no request came. HTTP/2 has no deadline of its

@@ -20,6 +20,7 @@ use tower_service::Service;
 
 use super::headers::{self, FENCE, OPERATION, Peer};
 use super::problem::Problem;
+use super::target;
 use super::timed::{Timed, TooSlow};
 use super::upgrade::Tunnel;
 use super::upstream::{Asked, Client, Failed};
@@ -86,7 +87,9 @@ impl Proxy {
         }
         traces::hand_on(&mut head.headers);
         if let Err(why) = self.to.address(&mut head) {
-            return problem(StatusCode::BAD_REQUEST, "The path is not valid", &why, Asked::Never);
+            let mut refused = target::unclear(&why).response();
+            refused.extensions_mut().insert(Fate::NothingHappened);
+            return refused;
         }
         let asking = self.client.request(Request::from_parts(head, body));
         match timeout(self.to.response_timeout, asking).await {
@@ -120,7 +123,7 @@ impl To {
         let path = if self.base.is_empty() {
             head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
         } else {
-            if climbs(path) {
+            if target::climbs(path) {
                 return Err("The path leads out of itself.".to_owned());
             }
             format!("{}{path}", self.base).parse().map_err(|why| format!("{why}"))?
@@ -162,15 +165,8 @@ impl To {
 
     fn unanswered(&self, failed: &Failed) -> Response<ResponseBody> {
         tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
-        // The client's own body was the trouble, and not the upstream.
         if failed.is_caused_by::<TooSlow>() {
-            let why = "The request's body came too slowly.";
-            return problem(
-                StatusCode::REQUEST_TIMEOUT,
-                "The request is too slow",
-                why,
-                failed.asked,
-            );
+            return TOO_SLOW.response();
         }
         let why = match failed.asked {
             Asked::Never => {
@@ -208,11 +204,15 @@ impl ClientSide {
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
-/// Whether a path has a part that means the one above.
-fn climbs(path: &str) -> bool {
-    let path = path.split('?').next().unwrap_or_default();
-    path.split(['/', '\\']).any(|part| part.to_lowercase().replace("%2e", ".") == "..")
-}
+/// The client's own body was the trouble, and not the upstream. It streamed, so no key is in it.
+const TOO_SLOW: Problem<'static> = Problem {
+    status: StatusCode::REQUEST_TIMEOUT,
+    code: "REQUEST_TOO_SLOW",
+    title: "The request is too slow",
+    detail: "The request's body came too slowly. The service may have seen the beginning of it.",
+    retryable: false,
+    same_key: false,
+};
 
 const UNANSWERED: &str = "The service did not answer";
 

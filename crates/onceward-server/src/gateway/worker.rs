@@ -72,16 +72,18 @@ impl Worker {
         }
         request.extensions_mut().insert(peer);
         let limits = &stack.site.config.limits;
-        let (pause, mut total) = (limits.body_timeout.0, None);
-        let mut _room = None;
-        if let Some(bytes_max) = stack.site.layer.holds(&request) {
-            total = Some(limits.body_total.0);
-            _room = match stack.site.room.take(request.body(), bytes_max as u64) {
+        let room = match stack.site.layer.holds(&request) {
+            Some(bytes_max) => match stack.site.room.take(request.body(), bytes_max as u64) {
                 Ok(taken) => Some(taken),
                 Err(full) => return Ok(full.response().map(AnswerBody::passed)),
-            };
-        }
-        stack.service.call(request.map(|body| Timed::new(body, pause, total))).await
+            },
+            None => None,
+        };
+        let total = room.as_ref().map(|_| limits.body_total.0);
+        let pause = limits.body_timeout.0;
+        let answer = stack.service.call(request.map(|body| Timed::new(body, pause, total))).await;
+        drop(room); // what was read is gone
+        answer
     }
 
     /// Made anew after a reload. One that cannot be made leaves the one before in place.

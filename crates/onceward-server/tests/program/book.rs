@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -25,12 +25,14 @@ pub(crate) enum Manner {
 pub(crate) struct Book {
     pub(crate) address: SocketAddr,
     effects: Arc<Mutex<HashMap<String, u32>>>,
+    changed: Arc<Condvar>,
 }
 
 impl Book {
     pub(crate) fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let book = Self { address: listener.local_addr().unwrap(), effects: Arc::default() };
+        let address = listener.local_addr().unwrap();
+        let book = Self { address, effects: Arc::default(), changed: Arc::default() };
         let served = book.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -46,10 +48,22 @@ impl Book {
         self.effects.lock().unwrap().get(key).copied().unwrap_or_default()
     }
 
+    /// Waits until a key has had its effect: its request is in the service's hands.
+    pub(crate) fn wait_for(&self, key: &str) {
+        let mut effects = self.effects.lock().unwrap();
+        while !effects.contains_key(key) {
+            let (woken, waited) =
+                self.changed.wait_timeout(effects, Duration::from_secs(20)).unwrap();
+            assert!(!waited.timed_out(), "{key} has had no effect");
+            effects = woken;
+        }
+    }
+
     fn serve(&self, stream: &TcpStream) {
         let mut reader = BufReader::new(stream);
         while let Some(request) = Asked::read(&mut reader) {
             *self.effects.lock().unwrap().entry(request.key.clone()).or_default() += 1;
+            self.changed.notify_all();
             let body = format!("{{\"done\":\"{}\"}}", request.key);
             let head = format!(
                 "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",

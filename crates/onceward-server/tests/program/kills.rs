@@ -116,7 +116,7 @@ fn sigterm_under_load_answers_everything_that_it_took() {
     let running: Vec<_> = (0..20)
         .map(|number| thread::spawn(move || post(address, "400", &format!("running-{number}"))))
         .collect();
-    thread::sleep(Duration::from_millis(150));
+    (0..20).for_each(|number| book.wait_for(&format!("running-{number}")));
     gateway.signal("-TERM");
     for answer in running {
         let answer = answer.join().unwrap().expect("an answer");
@@ -143,7 +143,7 @@ fn what_takes_longer_than_the_drain_is_marked_and_not_lost() {
     let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
     let address = gateway.address();
     let slow = thread::spawn(move || post(address, "5000", "slow"));
-    thread::sleep(Duration::from_millis(200));
+    book.wait_for("slow");
     gateway.signal("-TERM");
     let begun = Instant::now();
     assert!(gateway.wait().0);
@@ -165,9 +165,9 @@ fn a_pause_of_three_leases_has_no_second_effect() {
     let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
     let address = gateway.address();
     let first = thread::spawn(move || post(address, "300", "paused"));
-    thread::sleep(Duration::from_millis(150));
+    book.wait_for("paused");
     gateway.signal("-STOP");
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(3)); // a stopped process knows no other clock
     gateway.signal("-CONT");
     let first = first.join().unwrap().expect("an answer");
     match end_of(address, "300", "paused") {

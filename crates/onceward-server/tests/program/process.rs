@@ -45,12 +45,27 @@ impl Program {
 
     /// A gateway in front of a service, with records in a directory.
     pub(crate) fn gateway(upstream: SocketAddr, data: &Path, listen: &str, more: &[&str]) -> Self {
+        Self::before(upstream, data, listen, more, Stdio::inherit())
+    }
+
+    /// The same on a free port, with its logs in a file.
+    pub(crate) fn gateway_logging(
+        upstream: SocketAddr,
+        data: &Path,
+        more: &[&str],
+        logs: &Path,
+    ) -> Self {
+        let logs = std::fs::File::create(logs).unwrap();
+        Self::before(upstream, data, "127.0.0.1:0", more, logs.into())
+    }
+
+    fn before(upstream: SocketAddr, data: &Path, listen: &str, more: &[&str], logs: Stdio) -> Self {
         let (upstream, store) = (format!("http://{upstream}"), format!("file:{}", data.display()));
         let mut arguments =
             vec!["gateway", "--upstream", &upstream, "--store", &store, "--listen", listen];
         arguments.extend(["--single-tenant"]);
         arguments.extend(more);
-        Self::start(&arguments, "→")
+        Self::start_logging(&arguments, "→", logs)
     }
 
     fn read_until(&mut self, ready: &str) {

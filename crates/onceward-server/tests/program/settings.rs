@@ -52,7 +52,8 @@ fn a_reload_changes_the_rules_and_a_bad_one_changes_nothing() {
     fs::write(&file, "").unwrap();
     let more = ["--config", file.to_str().unwrap(), "--pid-file", pid.to_str().unwrap()];
     let records = directory.path().join("records");
-    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    let logs = directory.path().join("logs");
+    let gateway = Program::gateway_logging(book.address, &records, &more, &logs);
     let first = post(gateway.address(), "0", "k1").unwrap();
     assert_eq!(first.status, 201);
 
@@ -66,7 +67,10 @@ fn a_reload_changes_the_rules_and_a_bad_one_changes_nothing() {
     }
     fs::write(&file, "nonsense").unwrap();
     reload();
-    thread::sleep(Duration::from_millis(200));
+    while !fs::read_to_string(&logs).unwrap().contains("not reloaded") {
+        assert!(Instant::now() < end, "the bad configuration is not told");
+        thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(post(gateway.address(), "0", "k1").unwrap().status, 200);
     assert_eq!(book.effects("k1"), 1);
 }

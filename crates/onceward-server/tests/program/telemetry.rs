@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
@@ -87,9 +88,11 @@ fn hex(bytes: &[u8]) -> String {
 
 fn attribute(span: &Span, name: &str) -> String {
     let found = span.attributes.iter().find(|it| it.key == name);
-    let value = found.and_then(|it| it.value.as_ref()).and_then(|it| it.value.as_ref());
-    let text = format!("{value:?}");
-    text.split(['(', ')', '"']).filter(|it| !it.is_empty()).nth(2).unwrap_or("none").to_owned()
+    match found.and_then(|it| it.value.clone()).and_then(|it| it.value) {
+        Some(Value::StringValue(text)) => text,
+        Some(Value::BoolValue(flag)) => flag.to_string(),
+        other => panic!("{name} is {other:?}"),
+    }
 }
 
 #[test]

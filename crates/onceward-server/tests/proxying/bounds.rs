@@ -71,7 +71,7 @@ async fn a_body_that_stands_still_ends_and_claims_nothing() {
     let mut wire = front.connect().await;
     wire.send("PUT /x HTTP/1.1\r\nhost: shop\r\ncontent-length: 10\r\n\r\nabc").await;
     let told = wire.rest().await;
-    assert!(told.starts_with("HTTP/1.1 408"), "{told}");
+    assert!(told.starts_with("HTTP/1.1 408") && told.contains("REQUEST_TOO_SLOW"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,6 +117,12 @@ impl Service {
     }
 
     /// Waits until it has seen something.
+    /// Ends it, and waits until nobody listens any more.
+    pub(crate) async fn close(mut self) {
+        self.accepting.abort();
+        let _it_was_aborted = (&mut self.accepting).await;
+    }
+
     pub(crate) async fn until(&self, what: impl Fn(&[Seen]) -> bool) {
         let waiting = async {
             while !what(&self.ledger.seen.lock()) {
