@@ -204,7 +204,7 @@ impl Lane {
     async fn run(self) {
         loop {
             let mut batch = self.queue.take(self.steps.settings.batch_calls_max).await;
-            match connection(&self.pools.calls).await {
+            match connection(&self.pools.calls, self.steps.settings.call_timeout).await {
                 Ok(client) => self.carry(client, &mut batch).await,
                 Err(fault) => batch.fail(&fault),
             }

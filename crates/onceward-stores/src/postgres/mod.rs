@@ -20,7 +20,7 @@
 //!   nothing was sent; where the reply was lost it says *may have been applied*.
 //! - No call leaves a transaction or a lock behind, whenever it is dropped: it is one statement,
 //!   and does not end with its caller.
-//! - `Transactions` put the claim, the rows of the work and its outcome into one commit.
+//! - [`Transactions`] put the claim, the rows of the work and its outcome into one commit.
 //!
 //! # How it works
 //!
@@ -45,6 +45,7 @@ mod settings;
 mod sql;
 mod steps;
 mod tls;
+mod transactions;
 mod watch;
 
 use std::fmt;
@@ -67,6 +68,8 @@ pub use error::OpenError;
 pub use migrate::migration_plan;
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
+pub use tokio_postgres;
+pub use transactions::Transactions;
 
 use error::Fault;
 use lanes::{Job, Lanes};
@@ -140,7 +143,7 @@ impl PostgresStore {
         &self,
         work: impl AsyncFnOnce(&Session<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
-        let client = connection(&self.pools.admin).await?;
+        let client = connection(&self.pools.admin, ADMIN_TIMEOUT).await?;
         let session = Session::new(&client, &self.steps.settings);
         match timeout(ADMIN_TIMEOUT, work(&session)).await {
             Ok(done) => done,

@@ -7,6 +7,7 @@ use deadpool_postgres::{
     RecyclingMethod, Runtime,
 };
 use onceward_core::{Effect, StoreErrorKind};
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Config, Row, Transaction};
@@ -80,12 +81,16 @@ fn setup(session: String) -> Hook {
     })
 }
 
-/// A connection of a pool, in time.
-pub(super) async fn connection(pool: &Pool) -> Result<Object, Fault> {
-    pool.get().await.map_err(|error| match error {
-        PoolError::Timeout(_) => Fault::late(Effect::NotApplied).caused_by(error),
-        error => Fault::unreached(error),
-    })
+/// A connection of a pool, in time. The pool's own limits do not cover all it does to make one.
+pub(super) async fn connection(pool: &Pool, limit: Duration) -> Result<Object, Fault> {
+    match timeout(limit, pool.get()).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(error @ PoolError::Timeout(_))) => {
+            Err(Fault::late(Effect::NotApplied).caused_by(error))
+        }
+        Ok(Err(error)) => Err(Fault::unreached(error)),
+        Err(_) => Err(Fault::late(Effect::NotApplied)),
+    }
 }
 
 /// Whoever carries statements to the server.

@@ -17,7 +17,7 @@ pub struct Settings {
     /// Connections for claims, renewals and settlements. Few: calls that come together share
     /// a statement, and two to four connections carry most.
     pub connections: usize,
-    /// Most transactions of `Transactions` at once; each holds a
+    /// Most transactions of [`Transactions`](super::Transactions) at once; each holds a
     /// connection of its own while its work runs.
     pub transactions_max: usize,
     /// Most calls of a kind in one statement; 1 turns batching off.

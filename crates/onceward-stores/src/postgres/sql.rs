@@ -73,8 +73,8 @@ impl Statements {
             stats: bind(include_str!("sql/stats.sql"), vec![]),
             mark_awaited: bind(include_str!("sql/await.sql"), vec![T::BYTEA]),
             try_lock: bind("SELECT pg_try_advisory_xact_lock($1::bigint)", vec![T::INT8]),
-            transaction_id: bind("SELECT pg_current_xact_id()::text", vec![]),
-            transaction_status: bind("SELECT pg_xact_status($1::text::xid8)", vec![T::TEXT]),
+            transaction_id: bind("SELECT pg_current_xact_id()::text, pg_backend_pid()", vec![]),
+            transaction_status: bind(include_str!("sql/status.sql"), vec![T::TEXT, T::INT4]),
         }
     }
 }

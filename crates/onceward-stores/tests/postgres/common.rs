@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, Fenced, Holder, Outcome, Retention, SettleRequest, Settlement, Store, StoreError, Tag,
+    Claim, Fenced, Holder, Retention, SettleRequest, Settlement, Store, StoreError,
 };
 use onceward_services::{Postgres, Server, or_skip};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings};
+use onceward_testkit::proxy::Proxy;
 use tokio_postgres::{Client, NoTls};
 
 pub(crate) use crate::calls::{DAY, granted, id, request, scope};
+pub(crate) use crate::ledger::outcome;
 
 /// One PostgreSQL for all tests that neither kill nor pause it. Without fsync: what it costs is
 /// not what they test.
@@ -44,10 +46,6 @@ pub(crate) async fn plain(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
-}
-
-pub(crate) fn outcome(text: impl Into<String>) -> Outcome {
-    Outcome::whole(Tag::from_static("text/v1"), text.into().into_bytes())
 }
 
 pub(crate) async fn settle(
@@ -90,4 +88,19 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
 /// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
 pub(crate) fn long() -> bool {
     std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
+}
+
+/// A proxy before a server, and the server's URL through it.
+pub(crate) async fn proxied(server: &Server) -> (Proxy, String) {
+    let proxy = Proxy::to(([127, 0, 0, 1], server.port()).into()).await.unwrap();
+    let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
+    (proxy, url)
+}
+
+/// Waits until no transaction is open and nothing runs in sessions of this name.
+pub(crate) async fn nothing_is_open(client: &Client, name: &str) {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 \
+               AND state <> 'idle'";
+    let idle = async || client.query_one(sql, &[&name]).await.unwrap().get::<_, i64>(0) == 0;
+    eventually("nothing is open", idle).await;
 }
