@@ -16,11 +16,18 @@ pub(crate) enum Benchmark {
     Http,
     /// The embedded store beside the limit of the disk, SQLite and redb
     Embedded,
+    /// The PostgreSQL store beside pgbench with the same statements
+    Postgres,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 4] =
-    [Benchmark::Layer, Benchmark::Http, Benchmark::Memory, Benchmark::Embedded];
+const ALL: [Benchmark; 5] = [
+    Benchmark::Layer,
+    Benchmark::Http,
+    Benchmark::Memory,
+    Benchmark::Postgres,
+    Benchmark::Embedded,
+];
 
 /// Runs all benchmarks, or one, to which the arguments go.
 pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
@@ -32,6 +39,10 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
             Benchmark::Layer => crate::status(&mut http("layer")),
             Benchmark::Embedded => {
                 let words = "bench -p onceward-stores --features embedded --bench embedded --";
+                crate::status(crate::cargo(words).args(arguments))
+            }
+            Benchmark::Postgres => {
+                let words = "bench -p onceward-stores --features postgres --bench postgres --";
                 crate::status(crate::cargo(words).args(arguments))
             }
             Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use onceward_core::{
-    ClaimRequest, Fence, Outcome, Record, RenewRequest, Scope, SettleRequest, Settlement,
+    ClaimRequest, Fence, Key, Outcome, Record, RenewRequest, Scope, SettleRequest, Settlement,
     StateName,
 };
 use tokio_postgres::types::ToSql;
@@ -39,14 +39,7 @@ impl<'a> ScopeColumns<'a> {
     }
 
     fn values(&self) -> [&(dyn ToSql + Sync); 6] {
-        [
-            &self.tenant,
-            &self.caller,
-            &self.operation,
-            &self.api_version,
-            &self.parent,
-            &self.region,
-        ]
+        [&self.tenant, &self.caller, &self.operation, &self.api_version, &self.parent, &self.region]
     }
 }
 
@@ -71,7 +64,7 @@ impl<'a> ClaimColumns<'a> {
             columns.owner.push(owner(&call.owner));
             columns.operation.push(call.operation.as_uuid());
             columns.scope.push(&call.scope);
-            columns.key.push(call.key.as_ref().map(|key| key.expose()));
+            columns.key.push(call.key.as_ref().map(Key::expose));
             columns.fingerprint.push(fingerprint_bytes(&call.fingerprint).to_vec());
             columns.sketch.push(sketch(&call.sketch));
             columns.lease.push(millis(call.lease));
@@ -255,7 +248,7 @@ impl<'a> PutColumns<'a> {
         self.state.push(state_name(record.state.name()));
         self.fingerprint.push(fingerprint_bytes(&record.fingerprint).to_vec());
         self.scope.push(&record.scope);
-        self.key.push(record.key.as_ref().map(|key| key.expose()));
+        self.key.push(record.key.as_ref().map(Key::expose));
         self.sketch.push(sketch(&record.sketch));
         self.outcome.push(record.state.outcome());
     }
@@ -294,4 +287,3 @@ impl<'a> PutColumns<'a> {
         values
     }
 }
-

@@ -186,9 +186,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn unreachable(
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub(super) fn unreachable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let source = source.into();
         Self::Unreachable { reason: chain(&*source), source }
     }

@@ -239,7 +239,11 @@ impl Lane {
         give(calls, answers);
     }
 
-    async fn renewals(&self, session: &Session<'_>, calls: &mut Calls<RenewRequest, Fenced<Lease>>) {
+    async fn renewals(
+        &self,
+        session: &Session<'_>,
+        calls: &mut Calls<RenewRequest, Fenced<Lease>>,
+    ) {
         let requests: Vec<&RenewRequest> = calls.iter().map(|(call, _)| call).collect();
         let mut answers = self.steps.renewals(session, &requests).await;
         for again in alone(&answers) {

@@ -167,7 +167,9 @@ impl PostgresStore {
 
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresStore").field("settings", &self.steps.settings).finish_non_exhaustive()
+        f.debug_struct("PostgresStore")
+            .field("settings", &self.steps.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -247,7 +249,9 @@ impl StoreAdmin for PostgresStore {
             let records = u64::try_from(row.get::<_, i64>("records")).unwrap_or(0);
             stats.records += records;
             stats.bytes = u64::try_from(row.get::<_, i64>("bytes")).unwrap_or(0);
-            let name = StateName::ALL.into_iter().find(|it| row::state_name(*it) == row.get::<_, &str>("state"));
+            let name = StateName::ALL
+                .into_iter()
+                .find(|it| row::state_name(*it) == row.get::<_, &str>("state"));
             if let Some(name) = name {
                 stats.by_state[name as usize] += records;
             }
@@ -268,7 +272,9 @@ fn page(rows: &[Row], query: &Query) -> Result<Page, Fault> {
         let seen = Seen::read(row)?;
         last = Some(seen.id);
         match seen.stored {
-            Ok(stored) if query.matches(&stored.record, seen.now) => page.records.push(stored.record),
+            Ok(stored) if query.matches(&stored.record, seen.now) => {
+                page.records.push(stored.record);
+            }
             // Past its time: the query leaves it out, and the page is that much shorter.
             Ok(_) => {}
             Err(_) => page.undecodable.push(seen.id),

@@ -111,9 +111,7 @@ fn state(row: &Row) -> Result<State, Undecodable> {
     let name = get::<&str>(row, "state")?;
     let name = StateName::ALL.into_iter().find(|it| state_name(*it) == name);
     Ok(match name.ok_or(Undecodable("state"))? {
-        StateName::Running => {
-            State::Running { lease_until: timestamp(get(row, "locked_until")?) }
-        }
+        StateName::Running => State::Running { lease_until: timestamp(get(row, "locked_until")?) },
         StateName::Completed => {
             State::Completed { outcome: outcome(row)?, retained: retained(row)? }
         }

@@ -75,9 +75,7 @@ const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
 fn setup(session: String) -> Hook {
     Hook::async_fn(move |client, _| {
         let session = session.clone();
-        Box::pin(async move {
-            client.batch_execute(&session).await.map_err(HookError::Backend)
-        })
+        Box::pin(async move { client.batch_execute(&session).await.map_err(HookError::Backend) })
     })
 }
 
@@ -128,7 +126,10 @@ impl Ask for Session<'_> {
             return Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied));
         }
         if !self.named {
-            return self.client.query_typed(&statement.text, &typed(statement, values)).await
+            return self
+                .client
+                .query_typed(&statement.text, &typed(statement, values))
+                .await
                 .map_err(Fault::of);
         }
         let prepared = self.client.prepare_typed_cached(&statement.text, &statement.types).await;

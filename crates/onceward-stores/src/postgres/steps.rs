@@ -61,14 +61,14 @@ impl Steps {
             let firsts: Vec<_> = open.firsts().map(|call| calls[call]).collect();
             let seen = match self.claim_or_read(ask, &firsts).await {
                 Ok(seen) => seen,
-                Err(fault) => return open.fail(fault),
+                Err(fault) => return open.fail(&fault),
             };
             let mut puts = Vec::new();
             for seen in seen {
                 self.decide_claims(&mut open, calls, seen, &mut puts);
             }
             if let Err(fault) = self.put(ask, &mut open, puts).await {
-                return open.fail(fault);
+                return open.fail(&fault);
             }
         }
         open.finish()
@@ -92,7 +92,9 @@ impl Steps {
             let step = machine::claim(Some(&stored.record), calls[call], Fence(0), seen.now);
             match step.next {
                 Next::Put(_) if planned => {}
-                next => planned |= open.step(call, &seen.id, Some(&stored), step.answer, next, puts),
+                next => {
+                    planned |= open.step(call, &seen.id, Some(&stored), step.answer, next, puts);
+                }
             }
         }
     }
@@ -129,8 +131,8 @@ impl Steps {
             let rows = ask.ask(&self.statements.renew, &columns.values()).await;
             let renewed = match rows.map(|rows| renewed(&rows)) {
                 Ok(Ok(renewed)) => renewed,
-                Ok(Err(wrong)) => return open.fail(wrong.into()),
-                Err(fault) => return open.fail(fault),
+                Ok(Err(wrong)) => return open.fail(&wrong.into()),
+                Err(fault) => return open.fail(&fault),
             };
             let mut rest = Vec::new();
             for call in wave {
@@ -163,7 +165,7 @@ impl Steps {
             let requests: Vec<_> = wave.iter().map(|call| calls[*call]).collect();
             let settled = match self.settle(ask, &requests).await {
                 Ok(settled) => settled,
-                Err(fault) => return open.fail(fault),
+                Err(fault) => return open.fail(&fault),
             };
             let mut rest = Vec::new();
             for (call, request) in wave.into_iter().zip(requests) {
@@ -380,12 +382,12 @@ impl<A> Open<A> {
         }
     }
 
-    fn fail(self, fault: Fault) -> Answers<A> {
+    fn fail(self, fault: &Fault) -> Answers<A> {
         self.answers.into_iter().map(|it| it.unwrap_or_else(|| Err(fault.clone()))).collect()
     }
 
     fn finish(self) -> Answers<A> {
-        self.fail(changing())
+        self.fail(&changing())
     }
 }
 

@@ -8,8 +8,8 @@ use deadpool_postgres::Object;
 use onceward_core::{
     BeginError, Claim, ClaimRequest, Disposition, Done, Effect, Failure, Fence, Fenced, Holder,
     Identity, Intent, Lapsed, OnLapse, OperationId, Outcome, OwnerToken, Policy, RecordId,
-    Rejection, Retention, RunError, SettleRequest, Settled, Settlement, StoreError,
-    StoreErrorKind, SystemAmbient, Tag, machine,
+    Rejection, Retention, RunError, SettleRequest, Settled, Settlement, StoreError, StoreErrorKind,
+    SystemAmbient, Tag, machine,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -239,10 +239,8 @@ impl Transactions {
     async fn settle(&self, tx: &Transaction<'_>, settle: &SettleRequest) -> Result<Ticket, Fault> {
         let statement = &self.steps.statements.transaction_id;
         let calls = [settle];
-        let (settled, ticket) = tokio::join!(
-            self.steps.settlements(tx, &calls),
-            tx.ask(statement, &[]),
-        );
+        let (settled, ticket) =
+            tokio::join!(self.steps.settlements(tx, &calls), tx.ask(statement, &[]),);
         let settled = settled.into_iter().next().transpose()?;
         // Nobody else can have it: the row is ours until the commit.
         if settled != Some(Fenced::Applied(())) {

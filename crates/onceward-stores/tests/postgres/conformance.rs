@@ -146,10 +146,27 @@ mod pgbouncer {
     #[test]
     fn answers_as_the_truth_table_does() {
         let exact = || {
-            let settings =
-                |it| Settings { pgbouncer: true, purge_slack_max: Duration::ZERO, ..it };
+            let settings = |it| Settings { pgbouncer: true, purge_slack_max: Duration::ZERO, ..it };
             Some(Moved { settings, ..through_pgbouncer()? })
         };
         super::answers_as_the_truth_table_does(exact, 15);
     }
+}
+
+#[cfg(feature = "sealed")]
+mod sealed {
+    use onceward_stores::sealed::{Keys, Sealed};
+
+    use super::*;
+
+    fn sealed() -> Option<Moved> {
+        let wrap = |store| -> Arc<dyn FullStore> {
+            let keys = "a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=";
+            let store: Arc<dyn FullStore> = Arc::new(store);
+            Arc::new(Sealed::new(store, Keys::parse(keys).unwrap()))
+        };
+        Some(Moved { wrap, ..directly()? })
+    }
+
+    conformance!(sealed());
 }

@@ -51,7 +51,10 @@ async fn a_record_that_somebody_has_locked_fails_alone_and_without_effect() {
     for task in settling {
         match task.await.unwrap() {
             ("locked", Err(error)) => {
-                assert_eq!((error.kind, error.effect), (StoreErrorKind::Timeout, Effect::NotApplied));
+                assert_eq!(
+                    (error.kind, error.effect),
+                    (StoreErrorKind::Timeout, Effect::NotApplied)
+                );
             }
             ("a" | "z", settled) => assert_eq!(settled.unwrap(), Fenced::Applied(())),
             other => panic!("{other:?}"),
@@ -209,9 +212,7 @@ async fn a_call_that_is_dropped_leaves_nothing_open_and_is_taken_or_not() {
         let Claim::Granted { lease, .. } = store.claim(&claim).await.unwrap() else { panic!() };
         let holder = onceward_core::Holder { owner: claim.owner, fence: lease.fence };
         let done = || Settlement::Complete(outcome("done"));
-        ends += usize::from(
-            dropped_after(polls, settle(&store, &key, holder, done(), DAY)).await,
-        );
+        ends += usize::from(dropped_after(polls, settle(&store, &key, holder, done(), DAY)).await);
         nothing_is_open(&client, &name).await;
         assert_eq!(settle(&store, &key, holder, done(), DAY).await.unwrap(), Fenced::Applied(()));
         assert_eq!(store.get(&claim.id).await.unwrap().unwrap().attempts, 1);

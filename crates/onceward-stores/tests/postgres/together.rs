@@ -14,7 +14,11 @@ use parking_lot::Mutex;
 use super::common::{DAY, id, open, outcome, plain, request, shared, small};
 
 /// Has a key carried out as an engine would: claims until it is granted or done.
-async fn carry_out(store: &PostgresStore, key: &str, effects: &Mutex<HashMap<String, u32>>) -> String {
+async fn carry_out(
+    store: &PostgresStore,
+    key: &str,
+    effects: &Mutex<HashMap<String, u32>>,
+) -> String {
     loop {
         let request = request(key);
         match store.claim(&request).await.unwrap() {

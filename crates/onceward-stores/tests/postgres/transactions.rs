@@ -326,7 +326,11 @@ async fn a_claim_in_a_users_own_transaction_counts_with_its_commit() {
         let completed = shop.store.complete_in(&tx, claim.id, holder, done, DAY).await.unwrap();
         assert_eq!(completed, Fenced::Applied(()));
         assert_eq!(shop.store.get(&claim.id).await.unwrap(), None, "not before the commit");
-        if commits { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+        if commits {
+            tx.commit().await.unwrap()
+        } else {
+            tx.rollback().await.unwrap()
+        }
         assert_eq!(shop.rows("mine").await, i64::from(commits));
     }
     let claim = shop.store.claim(&request("mine")).await.unwrap();

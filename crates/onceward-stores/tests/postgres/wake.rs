@@ -18,8 +18,7 @@ async fn complete(store: &PostgresStore, key: &str, holder: Holder) {
 
 /// Whether the row says that somebody waits.
 async fn is_awaited(server: &Server, settings: &Settings, key: &str) -> bool {
-    let sql =
-        format!("SELECT awaited FROM {}.idempotency_record WHERE id = $1", settings.schema);
+    let sql = format!("SELECT awaited FROM {}.idempotency_record WHERE id = $1", settings.schema);
     let client = plain(server.url()).await;
     let row = client.query_one(&sql, &[&id(key).as_bytes().as_slice()]).await.unwrap();
     row.get(0)
