@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use onceward_core::{
@@ -185,7 +185,7 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
         let mut context = Context::from_waker(Waker::noop());
-        if let Poll::Ready(_) = future.as_mut().poll(&mut context) {
+        if future.as_mut().poll(&mut context).is_ready() {
             return true;
         }
         // Long enough for the answer to the poll before, so that the next poll goes further.

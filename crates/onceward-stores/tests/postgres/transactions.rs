@@ -327,9 +327,9 @@ async fn a_claim_in_a_users_own_transaction_counts_with_its_commit() {
         assert_eq!(completed, Fenced::Applied(()));
         assert_eq!(shop.store.get(&claim.id).await.unwrap(), None, "not before the commit");
         if commits {
-            tx.commit().await.unwrap()
+            tx.commit().await.unwrap();
         } else {
-            tx.rollback().await.unwrap()
+            tx.rollback().await.unwrap();
         }
         assert_eq!(shop.rows("mine").await, i64::from(commits));
     }
