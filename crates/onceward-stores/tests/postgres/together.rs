@@ -9,9 +9,12 @@ use onceward_core::{
     StoreAdmin as _,
 };
 use onceward_stores::postgres::{PostgresStore, Settings};
+use onceward_testkit::proxy::{Trouble, Way};
 use parking_lot::Mutex;
 
-use super::common::{DAY, id, open, outcome, plain, request, shared, small};
+use super::common::{
+    DAY, eventually, id, open, outcome, plain, proxied, replay, request, settle, shared, small,
+};
 
 /// Has a key carried out as an engine would: claims until it is granted or done.
 async fn carry_out(
@@ -140,4 +143,41 @@ async fn of_takeovers_at_once_the_fences_increase() {
         }
     }
     assert!(store.get(&id("key")).await.unwrap().unwrap().attempts >= 5);
+}
+
+/// Between the look at a row and the write that came of it, somebody else writes. The write is
+/// held up on its way, so that this happens for sure.
+#[tokio::test]
+async fn what_is_settled_between_a_look_and_its_write_is_not_overwritten() {
+    let Some(server) = shared() else { return };
+    let settings = Settings { connections: 1, ..small() };
+    let direct = PostgresStore::open(server.url(), settings.clone()).await.unwrap();
+    let (proxy, url) = proxied(server).await;
+    let store = PostgresStore::open(&url, settings).await.unwrap();
+    for (key, lapsed) in
+        [("first", Lapsed::Unknown), ("late", Lapsed::Unknown), ("taken", Lapsed::Takeover)]
+    {
+        let short = ClaimRequest { lease: Duration::from_millis(5), ..request(key) };
+        let Claim::Granted { lease, .. } = direct.claim(&short).await.unwrap() else { panic!() };
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let claim = ClaimRequest { lapsed, ..request(key) };
+        // The first one only has the statements prepared, which takes messages of its own.
+        if key == "first" {
+            assert!(matches!(store.claim(&claim).await.unwrap(), Claim::Unknown { .. }));
+            continue;
+        }
+        let seen = proxy.passed(Way::Request);
+        proxy.on_nth(2, Way::Request, Trouble::Delay(Duration::from_millis(500)));
+        let settling = async {
+            let written = async || proxy.passed(Way::Request) == seen + 2;
+            eventually("the write is on its way", written).await;
+            let holder = Holder { owner: short.owner, fence: lease.fence };
+            let done = Settlement::Complete(outcome("late, and in time"));
+            let settled = settle(&direct, key, holder, done, DAY).await.unwrap();
+            assert_eq!(settled, Fenced::Applied(()));
+        };
+        let (claimed, ()) = tokio::join!(store.claim(&claim), settling);
+        assert!(matches!(claimed.unwrap(), Claim::Completed { .. }), "{key}");
+        assert_eq!(replay(&direct, key).await, "late, and in time");
+    }
 }
