@@ -18,11 +18,19 @@ pub(crate) enum Benchmark {
     Gateway,
     /// The embedded store beside the limit of the disk, SQLite and redb
     Embedded,
+    /// The PostgreSQL store beside pgbench with the same statements
+    Postgres,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 5] =
-    [Benchmark::Layer, Benchmark::Http, Benchmark::Gateway, Benchmark::Memory, Benchmark::Embedded];
+const ALL: [Benchmark; 6] = [
+    Benchmark::Layer,
+    Benchmark::Http,
+    Benchmark::Gateway,
+    Benchmark::Memory,
+    Benchmark::Postgres,
+    Benchmark::Embedded,
+];
 
 /// Runs all benchmarks, or one, to which the arguments go.
 pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
@@ -37,6 +45,10 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
                 crate::status(crate::cargo(words).args(arguments))
             }
             Benchmark::Gateway => gateway(arguments),
+            Benchmark::Postgres => {
+                let words = "bench -p onceward-stores --features postgres --bench postgres --";
+                crate::status(crate::cargo(words).args(arguments))
+            }
             Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),
             Benchmark::Http => {
                 println!("http needs wrk: install your system's package `wrk`, then repeat it");

@@ -113,12 +113,12 @@ impl Identity {
     }
 
     /// What a record remembers of the parts of its request.
-    pub(crate) fn sketch(&self, id: &RecordId, parts: &[Part]) -> Sketch {
+    pub fn sketch(&self, id: &RecordId, parts: &[Part]) -> Sketch {
         self.sketcher.sketch(id, parts)
     }
 
     /// In what a refused request differs from the first one under its key.
-    pub(crate) fn compare(&self, id: &RecordId, first: &Sketch, parts: &[Part]) -> Difference {
+    pub fn compare(&self, id: &RecordId, first: &Sketch, parts: &[Part]) -> Difference {
         self.sketcher.compare(id, first, parts)
     }
 }

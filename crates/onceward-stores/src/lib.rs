@@ -4,6 +4,7 @@
 //! Each is behind a feature named after it:
 //!
 //! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
+//! - `postgres`: `postgres::PostgresStore`, for many processes, and for effects in the same commit.
 //! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
 //! [`connect`] opens any of them by its URL.
@@ -14,6 +15,8 @@
 mod connect;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sealed")]
 pub mod sealed;
 

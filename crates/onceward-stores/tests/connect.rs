@@ -24,11 +24,26 @@ async fn works(store: &SharedStore) {
     assert_eq!(store.stats().await.unwrap().records, 1);
 }
 
-#[cfg(feature = "embedded")]
-const KNOWN: &str = "this build knows `memory:`, `file:./data`";
-#[cfg(not(feature = "embedded"))]
-const KNOWN: &str =
-    "this build knows `memory:`, and with the feature `embedded` it would `file:./data`";
+/// Which schemes this build knows, and which it would.
+fn known() -> String {
+    let built = [
+        ("`memory:`", true),
+        ("`file:./data`", cfg!(feature = "embedded")),
+        ("`postgres://localhost`", cfg!(feature = "postgres")),
+        ("`postgresql://localhost`", cfg!(feature = "postgres")),
+    ];
+    let built: Vec<_> = built.iter().filter(|it| it.1).map(|it| it.0).collect();
+    let mut text = format!("this build knows {}", built.join(", "));
+    let left_out = [
+        ("embedded", "file:./data", cfg!(feature = "embedded")),
+        ("postgres", "postgres://localhost", cfg!(feature = "postgres")),
+        ("postgres", "postgresql://localhost", cfg!(feature = "postgres")),
+    ];
+    for (feature, example, _) in left_out.iter().filter(|it| !it.2) {
+        text += &format!(", and with the feature `{feature}` it would `{example}`");
+    }
+    text
+}
 
 #[tokio::test]
 async fn memory_is_a_store_in_this_process() {
@@ -51,20 +66,20 @@ async fn the_options_of_memory_limit_it() {
 async fn a_url_without_a_scheme_is_told_which_there_are() {
     let text = "a store's URL begins with a scheme and a colon, this one does not: ";
     for url in ["", "./data", "memory", ":memory", "./da:ta", "my data:"] {
-        assert_eq!(refused(url).await, format!("{text}{KNOWN}"), "{url}");
+        assert_eq!(refused(url).await, format!("{text}{}", known()), "{url}");
     }
 }
 
 #[tokio::test]
 async fn an_unknown_scheme_is_named_and_told_which_there_are() {
-    let text = format!("the scheme `mysql:` is not known: {KNOWN}");
+    let text = format!("the scheme `mysql:` is not known: {}", known());
     assert_eq!(refused("mysql://root:secret@db/once").await, text);
 }
 
 #[tokio::test]
 async fn schemes_that_are_to_come_are_told_so() {
-    for scheme in ["redis", "rediss", "postgres", "postgresql"] {
-        let text = format!("`{scheme}:` stores are not in this release yet: {KNOWN}");
+    for scheme in ["redis", "rediss"] {
+        let text = format!("`{scheme}:` stores are not in this release yet: {}", known());
         assert_eq!(refused(&format!("{scheme}://user:secret@db:1234/0")).await, text);
     }
 }
@@ -165,6 +180,68 @@ mod embedded {
         let _open = connect(&url).await.unwrap();
         let error = connect(&url).await.err().expect("it is locked");
         assert!(error.to_string().contains("is open in another process"), "{error}");
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+#[tokio::test]
+async fn postgres_that_was_left_out_names_its_feature() {
+    let text = "stores are not in this build: turn on the feature `postgres` of \
+                onceward-stores (or of onceward)";
+    assert_eq!(refused("postgres://localhost").await, format!("`postgres:` {text}"));
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_postgres_url_is_a_store_with_its_options() {
+        let Some(server) = onceward_services::postgres() else { return };
+        let options = "schema=paid&connections=1&transactions_max=1&batch_calls_max=10&\
+                       call_timeout=5s&statement_timeout=4s&lock_timeout=500ms&\
+                       connect_timeout=5s&listen=false&purge_slack_max=0s&sslmode=disable&\
+                       application_name=till";
+        let url = format!("{}?{options}", server.url());
+        works(&connect(&url).await.unwrap()).await;
+        let count = "select count(*) from paid.idempotency_record where state = 'completed'";
+        assert_eq!(onceward_services::query(&server, count).unwrap(), "1");
+        let other = server.url().replacen("postgres:", "postgresql:", 1);
+        works(&connect(&other).await.unwrap()).await;
+
+        let url = format!("{}?schema=missing&migrate=false", server.url());
+        let text = "the schema `missing` is of version 0, this release needs 1: run the migration";
+        assert_eq!(refused(&url).await, text);
+    }
+
+    #[tokio::test]
+    async fn the_wrong_option_of_a_postgres_url_is_named() {
+        for (option, problem) in [
+            ("schema=A", "must be lower-case letters, digits and underscores, at most 48"),
+            ("migrate=yes", "must be `true` or `false`"),
+            ("lock_timeout=5", "must be a time in `ms` or `s`, such as `500ms`"),
+            (
+                "connections=x",
+                "must be a whole number, such as `65536` or `64KiB` (KiB, MiB or GiB)",
+            ),
+            ("sslmode=allow", "must be `disable`, `prefer`, `require` or `verify-full`"),
+            ("listen_url=%ff", "is not UTF-8 when its `%` escapes are decoded"),
+        ] {
+            let name = option.split('=').next().unwrap();
+            let text = format!("the option `{name}` of a `postgres:` URL {problem}");
+            assert_eq!(refused(&format!("postgres://localhost/x?{option}")).await, text);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_told_and_no_password_shown() {
+        let url = "postgres://user:canary@127.0.0.1:1/db";
+        let error = connect(url).await.err().expect("nobody listens there");
+        assert!(error.to_string().contains("cannot be reached"), "{error}");
+        let shown = format!("{error} {error:?} {:?}", Connect::new(url));
+        assert!(!shown.contains("canary"), "{shown}");
+        let url = "postgres://localhost/db?sslrootcert=/nowhere.pem&sslmode=require";
+        assert!(refused(url).await.contains("certificates in `/nowhere.pem`"));
     }
 }
 

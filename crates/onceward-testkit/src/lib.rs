@@ -3,6 +3,7 @@
 //! - [`conformance`]: one suite of facts for every store, decorated or not.
 //! - [`model`]: random sequences of calls, compared with the core's truth table.
 //! - [`faulty`]: a store that fails, delays, loses replies and loses data on demand.
+//! - [`proxy`]: a network that cuts, halves and delays what passes between a store and its server.
 //! - [`sim`]: several nodes and clients on simulated time, with crashes, pauses and lost
 //!   messages; a seed repeats.
 //! - `http` (feature `http`): the black-box suite for any server that claims to support the
@@ -20,4 +21,5 @@ pub mod history;
 pub mod http;
 pub mod model;
 pub mod open_store;
+pub mod proxy;
 pub mod sim;

@@ -5,6 +5,8 @@ use std::fmt;
 use super::{SCHEMES, Support};
 #[cfg(feature = "embedded")]
 use crate::embedded::OpenError;
+#[cfg(feature = "postgres")]
+use crate::postgres::OpenError as PostgresError;
 
 /// Why a URL does not lead to a store. Names the part of it that is wrong, and shows no part
 /// that may hold a password.
@@ -70,6 +72,10 @@ pub enum ConnectError {
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Embedded(OpenError),
+    /// The URL is right, and the database does not open.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(Box<PostgresError>),
     /// The runtime stopped in the middle.
     #[error("the runtime stopped while the store was being opened")]
     Interrupted,

@@ -5,6 +5,8 @@ mod error;
 mod file;
 mod memory;
 mod parts;
+#[cfg(feature = "postgres")]
+mod postgres;
 
 use std::fmt;
 use std::pin::Pin;
@@ -26,9 +28,10 @@ pub type SharedStore = Arc<dyn FullStore>;
 /// |---|---|---|
 /// | `memory:` | [`MemoryStore`](onceward_core::MemoryStore): gone with the process | `records_max`, `bytes_max` |
 /// | `file:./data` | `EmbeddedStore` in a directory (feature `embedded`) | `cache_bytes`, `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, `batch_bytes_max` |
+/// | `postgres://user:password@host/database` | `PostgresStore` (feature `postgres`) | `schema`, `migrate`, `connections`, `transactions_max`, `batch_calls_max`, `call_timeout`, `statement_timeout`, `lock_timeout`, `connect_timeout`, `pgbouncer`, `listen`, `listen_url`, `purge_slack_max`, `sslmode`, `sslrootcert`, `application_name`, `options`, `target_session_attrs`, `channel_binding` |
 ///
 /// Options are query parameters, as in `file:./data?cache_bytes=256MiB`: whole numbers, which
-/// may end in `KiB`, `MiB` or `GiB`. In a directory's name `?`, `#` and `%` are written `%3F`,
+/// may end in `KiB`, `MiB` or `GiB`; times such as `500ms` or `2s`; `true` or `false`. In a directory's name `?`, `#` and `%` are written `%3F`,
 /// `%23` and `%25`.
 ///
 /// ```
@@ -109,7 +112,10 @@ struct Scheme {
 #[derive(Clone, Copy)]
 enum Support {
     Built(Open),
-    #[cfg_attr(feature = "embedded", expect(dead_code, reason = "nothing is left out"))]
+    #[cfg_attr(
+        all(feature = "embedded", feature = "postgres"),
+        expect(dead_code, reason = "nothing is left out")
+    )]
     LeftOut(&'static str),
     Planned,
 }
@@ -124,14 +130,19 @@ static SCHEMES: [Scheme; 6] = [
     Scheme { name: "file", example: "file:./data", support: FILE },
     Scheme { name: "redis", example: "redis://localhost", support: Support::Planned },
     Scheme { name: "rediss", example: "rediss://localhost", support: Support::Planned },
-    Scheme { name: "postgres", example: "postgres://localhost", support: Support::Planned },
-    Scheme { name: "postgresql", example: "postgresql://localhost", support: Support::Planned },
+    Scheme { name: "postgres", example: "postgres://localhost", support: POSTGRES },
+    Scheme { name: "postgresql", example: "postgresql://localhost", support: POSTGRES },
 ];
 
 #[cfg(feature = "embedded")]
 const FILE: Support = Support::Built(|parts| Box::pin(file::open(parts)));
 #[cfg(not(feature = "embedded"))]
 const FILE: Support = Support::LeftOut("embedded");
+
+#[cfg(feature = "postgres")]
+const POSTGRES: Support = Support::Built(|parts| Box::pin(postgres::open(parts)));
+#[cfg(not(feature = "postgres"))]
+const POSTGRES: Support = Support::LeftOut("postgres");
 
 /// A URL whose scheme is built in.
 struct Address {

@@ -1,4 +1,4 @@
-//! What follows the scheme: a path, and options that set numbers.
+//! What follows the scheme: a path, and options that set things.
 
 use super::ConnectError;
 
@@ -50,23 +50,54 @@ impl Parts {
     }
 }
 
-/// A number that an option sets.
+/// What an option sets.
 pub(super) enum Setting<'a> {
     Wide(&'a mut u64),
-    #[cfg(feature = "embedded")]
+    #[cfg(any(feature = "embedded", feature = "postgres"))]
     Size(&'a mut usize),
+    #[cfg(feature = "postgres")]
+    Flag(&'a mut bool),
+    #[cfg(feature = "postgres")]
+    Time(&'a mut std::time::Duration),
+    /// As it was written, escapes and all.
+    #[cfg(feature = "postgres")]
+    Text(&'a mut Option<String>),
 }
 
 impl Setting<'_> {
     fn set(&mut self, value: &str) -> Result<(), &'static str> {
-        let number = number(value)?;
         match self {
-            Self::Wide(target) => **target = number,
-            #[cfg(feature = "embedded")]
-            Self::Size(target) => **target = usize::try_from(number).map_err(|_| TOO_LARGE)?,
+            Self::Wide(target) => **target = number(value)?,
+            #[cfg(any(feature = "embedded", feature = "postgres"))]
+            Self::Size(target) => {
+                **target = usize::try_from(number(value)?).map_err(|_| TOO_LARGE)?;
+            }
+            #[cfg(feature = "postgres")]
+            Self::Flag(target) => **target = flag(value)?,
+            #[cfg(feature = "postgres")]
+            Self::Time(target) => **target = time(value)?,
+            #[cfg(feature = "postgres")]
+            Self::Text(target) => **target = Some(value.to_owned()),
         }
         Ok(())
     }
+}
+
+#[cfg(feature = "postgres")]
+fn flag(value: &str) -> Result<bool, &'static str> {
+    value.parse().map_err(|_| "must be `true` or `false`")
+}
+
+/// A time with its unit: a number alone could be either.
+#[cfg(feature = "postgres")]
+fn time(value: &str) -> Result<std::time::Duration, &'static str> {
+    let (digits, scale) = match value.strip_suffix("ms") {
+        Some(digits) => (digits, 1),
+        None => (value.strip_suffix('s').unwrap_or(""), 1_000),
+    };
+    let wrong = "must be a time in `ms` or `s`, such as `500ms`";
+    let number = digits.parse::<u64>().map_err(|_| wrong)?;
+    Ok(std::time::Duration::from_millis(number.saturating_mul(scale)))
 }
 
 const TOO_LARGE: &str = "is too large a number";

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onceward_core::{
-    Claim, Clock, Fenced, Holder, Outcome, Retention, SettleRequest, Settlement, Store as _,
-    StoreError, Tag,
+    Claim, Clock, Fenced, Holder, Retention, SettleRequest, Settlement, Store as _, StoreError,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
 use tempfile::TempDir;
 
-pub(crate) use crate::calls::{DAY, granted, id, request, scope};
+pub(crate) use crate::calls::{DAY, granted, id, request};
+pub(crate) use crate::ledger::outcome;
 
 pub(crate) fn small() -> Settings {
     Settings {
@@ -29,10 +29,6 @@ pub(crate) fn open(directory: &Path) -> EmbeddedStore {
 pub(crate) fn open_at(directory: &Path, clock: Arc<dyn Clock>) -> EmbeddedStore {
     let surroundings = Surroundings { clock, ..Surroundings::default() };
     EmbeddedStore::open_in(directory, small(), surroundings).unwrap()
-}
-
-pub(crate) fn outcome(text: impl Into<String>) -> Outcome {
-    Outcome::whole(Tag::from_static("text/v1"), text.into().into_bytes())
 }
 
 pub(crate) async fn settle(

@@ -18,7 +18,7 @@ use onceward_core::{
 use onceward_stores::embedded::{EmbeddedStore, OpenError, Settings, verify};
 
 use super::common::{DAY, complete, id, outcome, replay, request, settle, small};
-use super::ledger::{Ledger, Try, Word, after_life, body};
+use crate::ledger::{Ledger, Try, Word, after_life, body};
 
 const CHILD: &str = "ONCEWARD_KILL_CHILD";
 const LIFE: &str = "ONCEWARD_KILL_LIFE";

@@ -1,0 +1,85 @@
+//! `postgres://user:password@host:port/database`
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+
+use super::parts::{Parts, Setting};
+use super::{ConnectError, SharedStore};
+use crate::postgres::{Listen, PostgresStore, Schema, Settings};
+
+pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+    let (url, settings) = read(&parts)?;
+    let store = PostgresStore::open(&url, settings).await;
+    Ok(Arc::new(store.map_err(|error| ConnectError::Postgres(Box::new(error)))?))
+}
+
+/// The options that are the driver's, which takes them as they were written.
+const DRIVERS: [&str; 4] =
+    ["application_name", "options", "target_session_attrs", "channel_binding"];
+
+/// The URL for the driver, and what the others set.
+fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
+    let mut settings = Settings::default();
+    let [mut schema, mut listen_url, mut mode, mut roots] = [const { None }; 4];
+    let mut listen = true;
+    let mut drivers = [const { None }; DRIVERS.len()];
+    let mut known = vec![
+        ("schema", Setting::Text(&mut schema)),
+        ("migrate", Setting::Flag(&mut settings.migrate)),
+        ("connections", Setting::Size(&mut settings.connections)),
+        ("transactions_max", Setting::Size(&mut settings.transactions_max)),
+        ("batch_calls_max", Setting::Size(&mut settings.batch_calls_max)),
+        ("call_timeout", Setting::Time(&mut settings.call_timeout)),
+        ("statement_timeout", Setting::Time(&mut settings.statement_timeout)),
+        ("lock_timeout", Setting::Time(&mut settings.lock_timeout)),
+        ("connect_timeout", Setting::Time(&mut settings.connect_timeout)),
+        ("pgbouncer", Setting::Flag(&mut settings.pgbouncer)),
+        ("listen", Setting::Flag(&mut listen)),
+        ("listen_url", Setting::Text(&mut listen_url)),
+        ("purge_slack_max", Setting::Time(&mut settings.purge_slack_max)),
+        ("sslmode", Setting::Text(&mut mode)),
+        ("sslrootcert", Setting::Text(&mut roots)),
+    ];
+    known.extend(DRIVERS.iter().copied().zip(drivers.iter_mut().map(Setting::Text)));
+    parts.set(&mut known)?;
+    drop(known);
+    let option = |option: &str, problem| ConnectError::Option {
+        scheme: parts.scheme,
+        option: option.to_owned(),
+        problem,
+    };
+    if let Some(name) = schema {
+        let problem = "must be lower-case letters, digits and underscores, at most 48";
+        settings.schema = Schema::new(name).map_err(|_| option("schema", problem))?;
+    }
+    let decoded = |name: &str, text: String| {
+        let text = percent_decode_str(&text).decode_utf8().map(std::borrow::Cow::into_owned);
+        text.map_err(|_| option(name, "is not UTF-8 when its `%` escapes are decoded"))
+    };
+    settings.root_certificates =
+        roots.map(|it| decoded("sslrootcert", it)).transpose()?.map(Into::into);
+    settings.listen = match (listen, listen_url) {
+        (false, _) => Listen::Off,
+        (true, None) => Listen::Here,
+        (true, Some(url)) => Listen::At(decoded("listen_url", url)?),
+    };
+    let mode = tls_mode(mode.as_deref()).map_err(|problem| option("sslmode", problem))?;
+    let mut url = format!("postgres:{}?sslmode={mode}", parts.rest);
+    for (name, value) in DRIVERS.iter().zip(drivers) {
+        if let Some(value) = value {
+            url.push_str(&format!("&{name}={value}"));
+        }
+    }
+    Ok((url, settings))
+}
+
+/// Whenever TLS is spoken the certificate is checked, so there is one mode of `require`.
+fn tls_mode(mode: Option<&str>) -> Result<&'static str, &'static str> {
+    match mode {
+        None | Some("prefer") => Ok("prefer"),
+        Some("disable") => Ok("disable"),
+        Some("require" | "verify-full") => Ok("require"),
+        Some(_) => Err("must be `disable`, `prefer`, `require` or `verify-full`"),
+    }
+}

@@ -1,0 +1,289 @@
+//! The parameters of statements: one array a column, in the order of the ids.
+
+use std::time::SystemTime;
+
+use onceward_core::{
+    ClaimRequest, Fence, Key, Outcome, Record, RenewRequest, Scope, SettleRequest, Settlement,
+    StateName,
+};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::row::{
+    content_name, fence, fingerprint_bytes, millis, owner, sketch, state_name, system_time,
+};
+use super::settings::Settings;
+use super::steps::{lease_until, purge_after};
+
+type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
+
+/// The six parts of scopes.
+#[derive(Default)]
+struct ScopeColumns<'a> {
+    tenant: Vec<&'a str>,
+    caller: Vec<&'a str>,
+    operation: Vec<&'a str>,
+    api_version: Vec<Option<&'a str>>,
+    parent: Vec<Option<&'a str>>,
+    region: Vec<Option<&'a str>>,
+}
+
+impl<'a> ScopeColumns<'a> {
+    fn push(&mut self, scope: &'a Scope) {
+        self.tenant.push(scope.tenant());
+        self.caller.push(scope.caller());
+        self.operation.push(scope.operation());
+        self.api_version.push(scope.api_version());
+        self.parent.push(scope.parent());
+        self.region.push(scope.region());
+    }
+
+    fn values(&self) -> [&(dyn ToSql + Sync); 6] {
+        [&self.tenant, &self.caller, &self.operation, &self.api_version, &self.parent, &self.region]
+    }
+}
+
+/// What `claim.sql` wants.
+#[derive(Default)]
+pub(super) struct ClaimColumns<'a> {
+    id: Vec<&'a [u8]>,
+    owner: Vec<Uuid>,
+    operation: Vec<Uuid>,
+    scope: ScopeColumns<'a>,
+    key: Vec<Option<&'a str>>,
+    fingerprint: Vec<Vec<u8>>,
+    sketch: Vec<Option<&'a [u8]>>,
+    lease: Vec<i64>,
+}
+
+impl<'a> ClaimColumns<'a> {
+    pub(super) fn new(calls: &[&'a ClaimRequest]) -> Self {
+        let mut columns = Self::default();
+        for call in calls {
+            columns.id.push(call.id.as_bytes());
+            columns.owner.push(owner(&call.owner));
+            columns.operation.push(call.operation.as_uuid());
+            columns.scope.push(&call.scope);
+            columns.key.push(call.key.as_ref().map(Key::expose));
+            columns.fingerprint.push(fingerprint_bytes(&call.fingerprint).to_vec());
+            columns.sketch.push(sketch(&call.sketch));
+            columns.lease.push(millis(call.lease));
+        }
+        columns
+    }
+
+    pub(super) fn values<'b>(&'b self, ahead: &'b i64, unit: &'b i64) -> Values<'b> {
+        let mut values: Values<'b> = vec![&self.id, &self.owner, &self.operation];
+        values.extend(self.scope.values());
+        values.extend([
+            &self.key as &(dyn ToSql + Sync),
+            &self.fingerprint,
+            &self.sketch,
+            &self.lease,
+            ahead,
+            unit,
+        ]);
+        values
+    }
+}
+
+/// What `renew.sql` wants.
+#[derive(Default)]
+pub(super) struct RenewColumns<'a> {
+    id: Vec<&'a [u8]>,
+    owner: Vec<Uuid>,
+    fence: Vec<i64>,
+    lease: Vec<i64>,
+}
+
+impl<'a> RenewColumns<'a> {
+    pub(super) fn new(calls: impl Iterator<Item = &'a RenewRequest>) -> Self {
+        let mut columns = Self::default();
+        for call in calls {
+            columns.id.push(call.id.as_bytes());
+            columns.owner.push(owner(&call.holder.owner));
+            columns.fence.push(fence(call.holder.fence));
+            columns.lease.push(millis(call.lease));
+        }
+        columns
+    }
+
+    pub(super) fn values(&self) -> Values<'_> {
+        vec![&self.id, &self.owner, &self.fence, &self.lease]
+    }
+}
+
+/// The parts of outcomes, where there are any.
+#[derive(Default)]
+struct OutcomeColumns<'a> {
+    content: Vec<Option<&'static str>>,
+    codec: Vec<Option<&'a str>>,
+    body: Vec<Option<&'a [u8]>>,
+    resource_type: Vec<Option<&'a str>>,
+    resource_id: Vec<Option<&'a str>>,
+}
+
+impl<'a> OutcomeColumns<'a> {
+    fn push(&mut self, outcome: Option<&'a Outcome>) {
+        let resource = outcome.and_then(|it| it.resource.as_deref());
+        self.content.push(outcome.map(|it| content_name(it.content)));
+        self.codec.push(outcome.map(|it| it.tag.as_str()));
+        self.body.push(outcome.map(|it| &it.bytes[..]));
+        self.resource_type.push(resource.map(|it| it.kind.as_str()));
+        self.resource_id.push(resource.map(|it| it.id.as_str()));
+    }
+}
+
+/// What `settle.sql` wants.
+#[derive(Default)]
+pub(super) struct SettleColumns<'a> {
+    id: Vec<&'a [u8]>,
+    owner: Vec<Uuid>,
+    fence: Vec<i64>,
+    state: Vec<&'static str>,
+    keep: Vec<i64>,
+    tombstone: Vec<i64>,
+    outcome: OutcomeColumns<'a>,
+    slack: Vec<i64>,
+}
+
+impl<'a> SettleColumns<'a> {
+    pub(super) fn new(calls: &[&'a SettleRequest], settings: &Settings) -> Self {
+        let mut columns = Self::default();
+        for call in calls {
+            let (state, outcome) = meaning(&call.settlement);
+            columns.id.push(call.id.as_bytes());
+            columns.owner.push(owner(&call.holder.owner));
+            columns.fence.push(fence(call.holder.fence));
+            columns.state.push(state_name(state));
+            columns.keep.push(millis(call.retention.keep));
+            // Of what did not happen there is nothing to look up later: no tombstone stays.
+            let tombstone = millis(call.retention.tombstone);
+            columns.tombstone.push(if state == StateName::Released { 0 } else { tombstone });
+            columns.outcome.push(outcome);
+            columns.slack.push(millis(settings.slack(call.retention.keep)));
+        }
+        columns
+    }
+
+    pub(super) fn values<'b>(&'b self, channel: &'b String) -> Values<'b> {
+        let outcome = &self.outcome;
+        vec![
+            &self.id,
+            &self.owner,
+            &self.fence,
+            &self.state,
+            &self.keep,
+            &self.tombstone,
+            &outcome.content,
+            &outcome.codec,
+            &outcome.body,
+            &outcome.resource_type,
+            &outcome.resource_id,
+            &self.slack,
+            channel,
+        ]
+    }
+}
+
+fn meaning(settlement: &Settlement) -> (StateName, Option<&Outcome>) {
+    match settlement {
+        Settlement::Complete(outcome) => (StateName::Completed, Some(outcome)),
+        Settlement::Fail(outcome) => (StateName::Failed, Some(outcome)),
+        Settlement::Unknown => (StateName::Unknown, None),
+        Settlement::Release => (StateName::Released, None),
+    }
+}
+
+/// What `put.sql` wants.
+#[derive(Default)]
+pub(super) struct PutColumns<'a> {
+    id: Vec<&'a [u8]>,
+    was_fence: Vec<i64>,
+    was_version: Vec<i64>,
+    operation: Vec<Uuid>,
+    owner: Vec<Uuid>,
+    fence: Vec<i64>,
+    purge_after: Vec<Option<SystemTime>>,
+    created_at: Vec<SystemTime>,
+    updated_at: Vec<SystemTime>,
+    locked_until: Vec<Option<SystemTime>>,
+    expires_at: Vec<Option<SystemTime>>,
+    forget_at: Vec<Option<SystemTime>>,
+    attempts: Vec<i32>,
+    taken_over: Vec<bool>,
+    state: Vec<&'static str>,
+    fingerprint: Vec<Vec<u8>>,
+    scope: ScopeColumns<'a>,
+    key: Vec<Option<&'a str>>,
+    sketch: Vec<Option<&'a [u8]>>,
+    outcome: OutcomeColumns<'a>,
+}
+
+impl<'a> PutColumns<'a> {
+    pub(super) fn new(puts: impl Iterator<Item = (&'a (Fence, i64), &'a Record)>) -> Self {
+        let mut columns = Self::default();
+        for ((was_fence, was_version), next) in puts {
+            columns.was_fence.push(fence(*was_fence));
+            columns.was_version.push(*was_version);
+            columns.push(next);
+        }
+        columns
+    }
+
+    fn push(&mut self, record: &'a Record) {
+        let retained = record.state.retained();
+        self.id.push(record.id.as_bytes());
+        self.operation.push(record.operation.as_uuid());
+        self.owner.push(owner(&record.owner));
+        self.fence.push(fence(record.fence));
+        self.purge_after.push(purge_after(record).map(system_time));
+        self.created_at.push(system_time(record.created_at));
+        self.updated_at.push(system_time(record.updated_at));
+        self.locked_until.push(lease_until(&record.state).map(system_time));
+        self.expires_at.push(retained.map(|it| system_time(it.until)));
+        self.forget_at.push(retained.map(|it| system_time(it.tombstone_until)));
+        self.attempts.push(i32::try_from(record.attempts).unwrap_or(i32::MAX));
+        self.taken_over.push(record.taken_over);
+        self.state.push(state_name(record.state.name()));
+        self.fingerprint.push(fingerprint_bytes(&record.fingerprint).to_vec());
+        self.scope.push(&record.scope);
+        self.key.push(record.key.as_ref().map(Key::expose));
+        self.sketch.push(sketch(&record.sketch));
+        self.outcome.push(record.state.outcome());
+    }
+
+    pub(super) fn values<'b>(&'b self, channel: &'b String) -> Values<'b> {
+        let outcome = &self.outcome;
+        let mut values: Values<'b> = vec![
+            &self.id,
+            &self.was_fence,
+            &self.was_version,
+            &self.operation,
+            &self.owner,
+            &self.fence,
+            &self.purge_after,
+            &self.created_at,
+            &self.updated_at,
+            &self.locked_until,
+            &self.expires_at,
+            &self.forget_at,
+            &self.attempts,
+            &self.taken_over,
+            &self.state,
+            &self.fingerprint,
+        ];
+        values.extend(self.scope.values());
+        values.extend([
+            &self.key as &(dyn ToSql + Sync),
+            &self.sketch,
+            &outcome.content,
+            &outcome.codec,
+            &outcome.resource_type,
+            &outcome.resource_id,
+            &outcome.body,
+            channel,
+        ]);
+        values
+    }
+}

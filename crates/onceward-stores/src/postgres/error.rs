@@ -1,0 +1,207 @@
+//! What failed, and what that says about whether it was done.
+
+use std::sync::Arc;
+
+use onceward_core::{Effect, StoreError, StoreErrorKind};
+use tokio_postgres::error::{Severity, SqlState};
+
+use super::row::Undecodable;
+
+/// The name of the store in its errors.
+pub(super) const STORE: &str = "postgres";
+
+/// A failed statement, which may concern many calls.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    pub(super) effect: Effect,
+    pub(super) kind: StoreErrorKind,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Fault {
+    pub(super) fn new(kind: StoreErrorKind, effect: Effect) -> Self {
+        Self { effect, kind, source: None }
+    }
+
+    pub(super) fn caused_by(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// There is no connection to send anything by.
+    pub(super) fn unreached(source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::new(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(source)
+    }
+
+    /// No answer in time.
+    pub(super) fn late(effect: Effect) -> Self {
+        Self::new(StoreErrorKind::Timeout, effect)
+    }
+
+    /// What a statement's error says.
+    ///
+    /// An error that the server replied rolled the statement back. Without a reply, or where
+    /// the reply is the connection's end, it may have been committed before.
+    pub(super) fn of(error: tokio_postgres::Error) -> Self {
+        let (kind, effect) = match error.as_db_error() {
+            None => (StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied),
+            Some(reply) => (kind(reply.code()), effect(reply.parsed_severity(), reply.code())),
+        };
+        Self::new(kind, effect).caused_by(error)
+    }
+
+    /// The same failure of something that changes nothing.
+    pub(super) fn harmless(mut self) -> Self {
+        self.effect = Effect::NotApplied;
+        self
+    }
+
+    pub(super) fn is_harmless(&self) -> bool {
+        self.effect == Effect::NotApplied
+    }
+}
+
+fn effect(severity: Option<Severity>, code: &SqlState) -> Effect {
+    let ended = matches!(severity, Some(Severity::Fatal | Severity::Panic) | None);
+    // 08: the connection; 40003: the server itself does not know.
+    let unclear =
+        code.code().starts_with("08") || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
+    if ended || unclear { Effect::MayHaveBeenApplied } else { Effect::NotApplied }
+}
+
+fn kind(code: &SqlState) -> StoreErrorKind {
+    if *code == SqlState::QUERY_CANCELED || *code == SqlState::LOCK_NOT_AVAILABLE {
+        StoreErrorKind::Timeout
+    } else if *code == SqlState::DISK_FULL {
+        StoreErrorKind::Full
+    } else {
+        StoreErrorKind::Unavailable
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        let error = StoreError::new(STORE, fault.kind, fault.effect);
+        match fault.source {
+            Some(source) => error.caused_by(Caused(source)),
+            None => error,
+        }
+    }
+}
+
+impl From<Undecodable> for Fault {
+    fn from(wrong: Undecodable) -> Self {
+        Self::new(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(wrong)
+    }
+}
+
+/// A cause that several calls share.
+#[derive(Debug)]
+struct Caused(Arc<dyn std::error::Error + Send + Sync>);
+
+impl std::fmt::Display for Caused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Caused {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Why a PostgreSQL store does not open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The address or a setting of the connection is wrong.
+    #[error("the address of the PostgreSQL server is wrong")]
+    Address(#[source] tokio_postgres::Error),
+    /// The certificates for TLS cannot be read.
+    #[error("the certificates in `{path}` cannot be used: {reason}")]
+    Certificates {
+        /// The file, or what else they come from.
+        path: String,
+        /// What is wrong with them.
+        reason: String,
+    },
+    /// The server cannot be reached, or refuses us.
+    #[error("the PostgreSQL server cannot be reached: {reason}")]
+    Unreachable {
+        /// What the driver says, without any part of the URL.
+        reason: String,
+        /// The error itself.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A newer release has changed the tables so that this one must not write to them.
+    #[error(
+        "the schema `{schema}` is of version {found} and wants a release that knows version {wanted}; this one knows {known}: update it"
+    )]
+    Newer {
+        /// The schema.
+        schema: String,
+        /// Its version.
+        found: i32,
+        /// The oldest version that a release has to know.
+        wanted: i32,
+        /// The newest version that this release knows.
+        known: i32,
+    },
+    /// The tables are not there, or older than this release needs, and it was told not to
+    /// migrate.
+    #[error(
+        "the schema `{schema}` is of version {found}, this release needs {known}: run the migration"
+    )]
+    Older {
+        /// The schema.
+        schema: String,
+        /// Its version; 0 if there is nothing.
+        found: i32,
+        /// The version that this release needs.
+        known: i32,
+    },
+    /// A migration failed. It was rolled back.
+    #[error("the migration {version} ({name}) failed and was rolled back: {reason}")]
+    Migration {
+        /// Its number.
+        version: i32,
+        /// Its name.
+        name: &'static str,
+        /// What the server says.
+        reason: String,
+        /// The error itself.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Commits are not durable, and cannot be made so through PgBouncer.
+    #[error(
+        "`synchronous_commit` is off, so commits can be lost: run `ALTER ROLE … SET synchronous_commit = on`"
+    )]
+    NotDurable,
+}
+
+impl OpenError {
+    pub(super) fn unreachable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        let source = source.into();
+        Self::Unreachable { reason: chain(&*source), source }
+    }
+}
+
+/// An error with its causes: drivers say little in the first line.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
+}

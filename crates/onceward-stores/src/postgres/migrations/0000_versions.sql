@@ -1,0 +1,17 @@
+-- Which migrations this schema has. Made before all others.
+
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+CREATE TABLE IF NOT EXISTS {schema}.schema_version (
+    version       integer     NOT NULL,
+    name          text        NOT NULL,
+    oldest_reader integer     NOT NULL,
+    applied_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT schema_version_pkey PRIMARY KEY (version)
+);
+
+COMMENT ON TABLE {schema}.schema_version IS 'The migrations that this schema has, one row each.';
+COMMENT ON COLUMN {schema}.schema_version.version IS 'Number of the migration.';
+COMMENT ON COLUMN {schema}.schema_version.name IS 'What it brought.';
+COMMENT ON COLUMN {schema}.schema_version.oldest_reader IS 'Releases that know fewer migrations than this refuse the schema.';
+COMMENT ON COLUMN {schema}.schema_version.applied_at IS 'When it was applied.';

@@ -1,0 +1,347 @@
+//! A store in PostgreSQL: for services on several machines, and for effects that are rows of
+//! the same database.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use onceward_stores::postgres::{PostgresStore, Settings};
+//!
+//! let store = PostgresStore::open("postgres://localhost/app", Settings::default()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it promises
+//!
+//! - A call is answered after what it changed was committed, with `synchronous_commit` at least
+//!   on. What was acknowledged survives the death of this process and of the server.
+//! - All processes on one schema see one store. Leases and retention are judged by the server's
+//!   clock alone.
+//! - An error says *not applied* only where the server replied that it rolled back, or where
+//!   nothing was sent; where the reply was lost it says *may have been applied*.
+//! - No call leaves a transaction or a lock behind, whenever it is dropped: it is one statement,
+//!   and does not end with its caller.
+//! - [`Transactions`] put the claim, the rows of the work and its outcome into one commit.
+//!
+//! # How it works
+//!
+//! One row a record. A claim is one statement: it inserts what is new and returns what is
+//! there. A renewal and a settlement are one update each. These three restate the common edges
+//! of the truth table; all others are decided by `machine.rs` itself, on the row as it was seen
+//! and at the time of the server, and written by compare-and-set on fence and version. So there
+//! are no functions to install, which two releases on one database could disagree about, no
+//! lock is held across a round trip, and PgBouncer is no obstacle.
+//!
+//! Calls that come while all connections are busy share a statement. See `docs/stores.md` for
+//! the tables and the settings.
+
+mod columns;
+mod error;
+mod lanes;
+mod migrate;
+mod row;
+mod schema;
+mod session;
+mod settings;
+mod sql;
+mod steps;
+mod tls;
+mod transactions;
+mod watch;
+
+use std::fmt;
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward_core::{
+    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, Record, RecordId,
+    RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
+};
+use tokio::time::timeout;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+pub use error::OpenError;
+pub use migrate::migration_plan;
+pub use schema::{InvalidSchema, Schema};
+pub use settings::{Listen, Settings};
+pub use tokio_postgres;
+pub use transactions::Transactions;
+
+use error::Fault;
+use lanes::{Job, Lanes};
+use row::Seen;
+use session::{ADMIN_TIMEOUT, Ask as _, Pools, Session, connection};
+use sql::Statement;
+use steps::Steps;
+use watch::{Source, Watch};
+
+/// Rows that one statement of a purge looks at: enough to be cheap, and few enough that it is
+/// over before anybody waits for it.
+const PURGE_CHUNK: usize = 1_000;
+
+/// A store in PostgreSQL. See the [module](self) for what it promises.
+pub struct PostgresStore {
+    steps: Arc<Steps>,
+    pools: Arc<Pools>,
+    lanes: Lanes,
+    watch: Watch,
+}
+
+impl PostgresStore {
+    /// Opens the store at a URL (`postgres://user:password@host:port/database`), and brings
+    /// its tables up to date unless the settings say not to.
+    ///
+    /// It lives in the tokio runtime that opened it. Of a URL's parameters it takes those of
+    /// tokio-postgres.
+    pub async fn open(url: &str, settings: Settings) -> Result<Self, OpenError> {
+        let settings = settings.sane();
+        let server = Server::new(url, &settings)?;
+        let mut client = server.connect(&settings).await?;
+        match settings.migrate {
+            true => drop(migrate::run(&mut client, &settings.schema).await?),
+            false => migrate::check(&client, &settings.schema).await?,
+        }
+        if settings.pgbouncer {
+            check_durable(&client).await?;
+        }
+        let watch = Watch::new(server.source(&settings)?);
+        let pools = Arc::new(Pools::new(&server.config, &server.tls, &settings));
+        let steps = Arc::new(Steps::new(settings));
+        let lanes = Lanes::start(&steps, &pools);
+        Ok(Self { steps, pools, lanes, watch })
+    }
+
+    /// Brings the tables at a URL up to date, and says how many migrations that took. Safe to
+    /// run by any number of processes at once.
+    pub async fn migrate(url: &str, settings: &Settings) -> Result<usize, OpenError> {
+        let mut client = Server::new(url, settings)?.connect(settings).await?;
+        migrate::run(&mut client, &settings.schema).await
+    }
+
+    /// The SQL that [`migrate`](Self::migrate) would run, without running it; empty if the
+    /// tables are up to date.
+    pub async fn pending_migrations(url: &str, settings: &Settings) -> Result<String, OpenError> {
+        let client = Server::new(url, settings)?.connect(settings).await?;
+        migrate::plan(&client, &settings.schema).await
+    }
+
+    /// One statement of an operator's.
+    async fn admin(
+        &self,
+        statement: &Statement,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Fault> {
+        self.with_admin(async |session| session.ask(statement, values).await).await
+    }
+
+    /// Something on an operator's connection, in time.
+    async fn with_admin<A>(
+        &self,
+        work: impl AsyncFnOnce(&Session<'_>) -> Result<A, Fault>,
+    ) -> Result<A, Fault> {
+        let client = connection(&self.pools.admin, ADMIN_TIMEOUT).await?;
+        let session = Session::new(&client, &self.steps.settings);
+        match timeout(ADMIN_TIMEOUT, work(&session)).await {
+            Ok(done) => done,
+            Err(_) => {
+                drop(deadpool_postgres::Object::take(client));
+                Err(Fault::late(Effect::MayHaveBeenApplied))
+            }
+        }
+    }
+
+    /// Marks a record as awaited, and says whether there is anything to wait for.
+    async fn mark_awaited(&self, id: &RecordId) -> bool {
+        let id = id.as_bytes().as_slice();
+        match self.admin(&self.steps.statements.mark_awaited, &[&id]).await {
+            Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
+            // The engine polls beside us; it need not do so any faster.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("settings", &self.steps.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
+        self.lanes.send(&self.steps, |reply| Job::Claim(Box::new(request.clone()), reply)).await
+    }
+
+    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
+        self.lanes.send(&self.steps, |reply| Job::Renew(*request, reply)).await
+    }
+
+    async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
+        self.lanes.send(&self.steps, |reply| Job::Settle(Box::new(request.clone()), reply)).await
+    }
+
+    /// Told by the server, to those that said before that they wait: a settlement that nobody
+    /// waits for costs no notification, which all commits of a database would queue up for.
+    async fn changed(&self, id: &RecordId) {
+        match self.watch.wait_for(id) {
+            Some(wait) => wait.after(self.mark_awaited(id)).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl StoreAdmin for PostgresStore {
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        let seen = self.with_admin(async |session| self.steps.read(session, &[*id]).await).await?;
+        let stored = seen.into_iter().next().map(|seen| seen.stored).transpose();
+        Ok(stored.map_err(Fault::from)?.map(|stored| stored.record))
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        let after = query.after.as_ref().map(|id| id.as_bytes().as_slice());
+        let standing = query.standing.map(row::state_name);
+        // One more than wanted tells whether there are more.
+        let limit = i64::try_from(query.page_size()).unwrap_or(i64::MAX - 1) + 1;
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&after, &standing, &query.tenant, &query.operation_name, &limit];
+        let rows = self.admin(&self.steps.statements.list, &values).await?;
+        Ok(page(&rows, query)?)
+    }
+
+    async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
+        let resolving = async |session: &Session<'_>| self.steps.resolve(session, request).await;
+        Ok(self.with_admin(resolving).await?)
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        loop {
+            let left = limit.saturating_sub(purged.removed + purged.tombstoned);
+            if left == 0 {
+                let due = self.admin(&self.steps.statements.due, &[]).await?;
+                purged.more = due.first().is_some_and(|row| row.get(0));
+                return Ok(purged);
+            }
+            let chunk = i64::try_from(left.min(PURGE_CHUNK)).unwrap_or(i64::MAX);
+            let rows = self.admin(&self.steps.statements.purge, &[&chunk]).await?;
+            let count = |column| rows.first().map_or(0, |row| row.get::<_, i64>(column));
+            purged.removed += usize::try_from(count("removed")).unwrap_or(0);
+            purged.tombstoned += usize::try_from(count("buried")).unwrap_or(0);
+            if count("seen") < chunk {
+                return Ok(purged);
+            }
+        }
+    }
+
+    /// Counts all records: for operators, now and then.
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        let rows = self.admin(&self.steps.statements.stats, &[]).await?;
+        let mut stats = Stats::default();
+        for row in &rows {
+            let records = u64::try_from(row.get::<_, i64>("records")).unwrap_or(0);
+            stats.records += records;
+            stats.bytes = u64::try_from(row.get::<_, i64>("bytes")).unwrap_or(0);
+            let name = StateName::ALL
+                .into_iter()
+                .find(|it| row::state_name(*it) == row.get::<_, &str>("state"));
+            if let Some(name) = name {
+                stats.by_state[name as usize] += records;
+            }
+        }
+        Ok(stats)
+    }
+}
+
+/// A page of a listing, out of one row more than fits on it.
+fn page(rows: &[Row], query: &Query) -> Result<Page, Fault> {
+    let mut page = Page::default();
+    let mut last = None;
+    for (position, row) in rows.iter().enumerate() {
+        if position == query.page_size() {
+            page.next = last;
+            break;
+        }
+        let seen = Seen::read(row)?;
+        last = Some(seen.id);
+        match seen.stored {
+            Ok(stored) if query.matches(&stored.record, seen.now) => {
+                page.records.push(stored.record);
+            }
+            // Past its time: the query leaves it out, and the page is that much shorter.
+            Ok(_) => {}
+            Err(_) => page.undecodable.push(seen.id),
+        }
+    }
+    Ok(page)
+}
+
+/// How the server is reached.
+struct Server {
+    config: Config,
+    tls: MakeRustlsConnect,
+}
+
+impl Server {
+    fn new(url: &str, settings: &Settings) -> Result<Self, OpenError> {
+        let config = address(url, settings)?;
+        let file = settings.root_certificates.as_deref();
+        let tls = match config.get_ssl_mode() {
+            // Nobody will ask for the system's certificates then.
+            SslMode::Disable if file.is_none() => tls::connector_without_roots()?,
+            _ => tls::connector(file)?,
+        };
+        Ok(Self { config, tls })
+    }
+
+    async fn connect(&self, settings: &Settings) -> Result<Client, OpenError> {
+        let connecting = self.config.connect(self.tls.clone());
+        let connected = timeout(settings.connect_timeout * 2, connecting).await;
+        let (client, connection) = connected
+            .map_err(|_| OpenError::unreachable("no answer in time"))?
+            .map_err(OpenError::unreachable)?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection for opening a store");
+            }
+        });
+        Ok(client)
+    }
+
+    fn source(&self, settings: &Settings) -> Result<Option<Source>, OpenError> {
+        let config = match &settings.listen {
+            Listen::Off => return Ok(None),
+            Listen::Here if settings.pgbouncer => return Ok(None),
+            Listen::Here => self.config.clone(),
+            Listen::At(url) => address(url, settings)?,
+        };
+        let (tls, channel) = (self.tls.clone(), settings.schema.channel());
+        Ok(Some(Source { config, tls, channel }))
+    }
+}
+
+fn address(url: &str, settings: &Settings) -> Result<Config, OpenError> {
+    let mut config = Config::from_str(url).map_err(OpenError::Address)?;
+    if config.get_application_name().is_none() {
+        config.application_name("onceward");
+    }
+    config.connect_timeout(settings.connect_timeout);
+    // A server that is gone without a word is noticed while somebody still waits.
+    config.keepalives_idle(Duration::from_secs(15));
+    config.keepalives_interval(Duration::from_secs(5));
+    config.tcp_user_timeout(Duration::from_secs(15));
+    Ok(config)
+}
+
+/// Behind PgBouncer a session cannot be told to commit durably.
+async fn check_durable(client: &Client) -> Result<(), OpenError> {
+    let off = migrate::value(client, "SHOW synchronous_commit").await?.as_deref() == Some("off");
+    if off { Err(OpenError::NotDurable) } else { Ok(()) }
+}

@@ -1,0 +1,203 @@
+//! Records as rows, and back.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use onceward_core::{
+    Content, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record, RecordId, Resource,
+    Retained, Scope, Sketch, State, StateName, Tag, Timestamp,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+use uuid::Uuid;
+
+/// A row as it was seen at a time.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) id: RecordId,
+    /// Whether the statement that returned it made it.
+    pub(super) granted: bool,
+    pub(super) now: Timestamp,
+    /// What is there, or that it cannot be read.
+    pub(super) stored: Result<Stored, Undecodable>,
+}
+
+/// A record, and which of its versions.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) record: Record,
+    pub(super) version: i64,
+}
+
+/// A row that is there and cannot be read.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the column `{0}` of a record cannot be read by this release")]
+pub(super) struct Undecodable(&'static str);
+
+impl Seen {
+    pub(super) fn read(row: &Row) -> Result<Self, Undecodable> {
+        Ok(Self {
+            id: id(get(row, "id")?)?,
+            granted: get(row, "granted")?,
+            now: timestamp(get(row, "now")?),
+            stored: Stored::read(row),
+        })
+    }
+}
+
+/// An id out of its bytes.
+pub(super) fn id(bytes: &[u8]) -> Result<RecordId, Undecodable> {
+    bytes.try_into().map(RecordId::from_bytes).map_err(|_| Undecodable("id"))
+}
+
+impl Stored {
+    fn read(row: &Row) -> Result<Self, Undecodable> {
+        let record = Record {
+            id: id(get(row, "id")?)?,
+            operation: OperationId::from(get::<Uuid>(row, "operation_id")?),
+            scope: scope(row)?,
+            key: key(get(row, "idempotency_key")?)?,
+            fingerprint: fingerprint(get(row, "request_fingerprint")?)?,
+            sketch: Sketch::from_stored(get::<Option<_>>(row, "request_sketch")?.unwrap_or(&[])),
+            state: state(row)?,
+            owner: OwnerToken::from_bytes(get::<Uuid>(row, "owner_token")?.into_bytes()),
+            fence: Fence(number(row, "fence")?),
+            attempts: u32::try_from(get::<i32>(row, "attempts")?)
+                .map_err(|_| Undecodable("attempts"))?,
+            taken_over: get(row, "taken_over")?,
+            created_at: timestamp(get(row, "created_at")?),
+            updated_at: timestamp(get(row, "updated_at")?),
+        };
+        Ok(Self { record, version: get(row, "version")? })
+    }
+}
+
+fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &'static str) -> Result<T, Undecodable> {
+    row.try_get(column).map_err(|_| Undecodable(column))
+}
+
+fn number(row: &Row, column: &'static str) -> Result<u64, Undecodable> {
+    u64::try_from(get::<i64>(row, column)?).map_err(|_| Undecodable(column))
+}
+
+fn scope(row: &Row) -> Result<Scope, Undecodable> {
+    let part = |column| get::<&str>(row, column);
+    let wrong = |_| Undecodable("tenant_id");
+    let mut scope = Scope::new(part("tenant_id")?, part("caller_id")?, part("operation_name")?)
+        .map_err(wrong)?;
+    if let Some(version) = get::<Option<&str>>(row, "api_version")? {
+        scope = scope.with_api_version(version).map_err(wrong)?;
+    }
+    if let Some(parent) = get::<Option<&str>>(row, "parent_resource")? {
+        scope = scope.with_parent(parent).map_err(wrong)?;
+    }
+    if let Some(region) = get::<Option<&str>>(row, "region")? {
+        scope = scope.with_region(region).map_err(wrong)?;
+    }
+    Ok(scope)
+}
+
+fn key(text: Option<&str>) -> Result<Option<Key>, Undecodable> {
+    text.map(Key::new).transpose().map_err(|_| Undecodable("idempotency_key"))
+}
+
+fn fingerprint(bytes: &[u8]) -> Result<Fingerprint, Undecodable> {
+    let wrong = Undecodable("request_fingerprint");
+    let (rules, digest) = bytes.split_first().ok_or(wrong)?;
+    Ok(Fingerprint::from_digest(*rules, digest.try_into().map_err(|_| wrong)?))
+}
+
+fn state(row: &Row) -> Result<State, Undecodable> {
+    let name = get::<&str>(row, "state")?;
+    let name = StateName::ALL.into_iter().find(|it| state_name(*it) == name);
+    Ok(match name.ok_or(Undecodable("state"))? {
+        StateName::Running => State::Running { lease_until: timestamp(get(row, "locked_until")?) },
+        StateName::Completed => {
+            State::Completed { outcome: outcome(row)?, retained: retained(row)? }
+        }
+        StateName::Failed => State::Failed { outcome: outcome(row)?, retained: retained(row)? },
+        StateName::Released => State::Released { retained: retained(row)? },
+        StateName::Unknown => State::Unknown,
+        StateName::Expired => State::Expired { retained: retained(row)? },
+    })
+}
+
+fn retained(row: &Row) -> Result<Retained, Undecodable> {
+    let (until, forget) = (get(row, "expires_at")?, get(row, "forget_at")?);
+    Ok(Retained { until: timestamp(until), tombstone_until: timestamp(forget) })
+}
+
+fn outcome(row: &Row) -> Result<Outcome, Undecodable> {
+    let content = get::<&str>(row, "outcome_content")?;
+    let contents = [Content::Whole, Content::Reference, Content::Omitted];
+    let content = contents.into_iter().find(|it| content_name(*it) == content);
+    let kind: Option<String> = get(row, "resource_type")?;
+    let resource: Option<String> = get(row, "resource_id")?;
+    Ok(Outcome {
+        content: content.ok_or(Undecodable("outcome_content"))?,
+        tag: Tag::from_stored(get(row, "outcome_codec")?),
+        bytes: Bytes::copy_from_slice(get(row, "response_body")?),
+        resource: kind.zip(resource).map(|(kind, id)| Box::new(Resource { kind, id })),
+    })
+}
+
+/// A state as the column `state` has it.
+pub(super) const fn state_name(state: StateName) -> &'static str {
+    match state {
+        StateName::Running => "running",
+        StateName::Completed => "completed",
+        StateName::Failed => "failed",
+        StateName::Released => "released",
+        StateName::Unknown => "unknown",
+        StateName::Expired => "expired",
+    }
+}
+
+pub(super) const fn content_name(content: Content) -> &'static str {
+    match content {
+        Content::Whole => "whole",
+        Content::Reference => "reference",
+        Content::Omitted => "omitted",
+    }
+}
+
+/// A fingerprint as the column has it.
+pub(super) fn fingerprint_bytes(fingerprint: &Fingerprint) -> [u8; 33] {
+    let mut bytes = [fingerprint.rules(); 33];
+    bytes[1..].copy_from_slice(fingerprint.digest());
+    bytes
+}
+
+/// An owner token as the column has it: PostgreSQL's 16 bytes.
+pub(super) fn owner(owner: &OwnerToken) -> Uuid {
+    Uuid::from_bytes(*owner.expose())
+}
+
+/// Fences begin at the time in milliseconds, and are far below this.
+pub(super) fn fence(fence: Fence) -> i64 {
+    i64::try_from(fence.0).unwrap_or(i64::MAX)
+}
+
+/// A hundred years: more than any policy allows, and what PostgreSQL's time can add.
+const LONGEST_MS: i64 = 36_525 * 86_400_000;
+
+/// A duration in milliseconds, for SQL to add.
+pub(super) fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(LONGEST_MS).min(LONGEST_MS)
+}
+
+pub(super) fn timestamp(time: SystemTime) -> Timestamp {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// A point in time as a parameter. The end of the year 9999 stands for all that is later.
+pub(super) fn system_time(at: Timestamp) -> SystemTime {
+    const LATEST_MS: u64 = 253_402_300_799_000;
+    UNIX_EPOCH + Duration::from_millis(at.as_millis().min(LATEST_MS))
+}
+
+/// An empty sketch is no sketch.
+pub(super) fn sketch(sketch: &Sketch) -> Option<&[u8]> {
+    Some(sketch.as_bytes()).filter(|bytes| !bytes.is_empty())
+}

@@ -1,0 +1,81 @@
+//! The statements, as the files in `sql/` have them.
+
+use tokio_postgres::types::Type;
+
+use super::schema::Schema;
+
+/// One statement with the types of its parameters, so that it can be sent without asking for
+/// them first.
+#[derive(Debug)]
+pub(super) struct Statement {
+    pub(super) text: String,
+    pub(super) types: Vec<Type>,
+}
+
+/// All statements, for one schema.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) claim: Statement,
+    pub(super) read: Statement,
+    pub(super) renew: Statement,
+    pub(super) settle: Statement,
+    pub(super) put: Statement,
+    pub(super) purge: Statement,
+    pub(super) due: Statement,
+    pub(super) list: Statement,
+    pub(super) stats: Statement,
+    pub(super) mark_awaited: Statement,
+    pub(super) try_lock: Statement,
+    pub(super) transaction_id: Statement,
+    pub(super) transaction_status: Statement,
+}
+
+/// What a row is read from.
+const COLUMNS: &str = include_str!("sql/columns.sql");
+
+impl Statements {
+    pub(super) fn new(schema: &Schema) -> Self {
+        use Type as T;
+        let bind = |text: &str, types: Vec<Type>| Statement {
+            text: schema.apply(&without_comments(text)).replace("{columns}", COLUMNS),
+            types,
+        };
+        let texts = |count: usize| std::iter::repeat_n(T::TEXT_ARRAY, count);
+        let mut claim = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::UUID_ARRAY];
+        claim.extend(texts(7));
+        claim.extend([T::BYTEA_ARRAY, T::BYTEA_ARRAY, T::INT8_ARRAY, T::INT8, T::INT8]);
+        let mut settle = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY];
+        settle.extend([T::INT8_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY]);
+        settle.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY, T::INT8_ARRAY, T::TEXT]);
+        let mut put = vec![T::BYTEA_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY];
+        put.extend([T::UUID_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY]);
+        put.extend(std::iter::repeat_n(T::TIMESTAMPTZ_ARRAY, 6));
+        put.extend([T::INT4_ARRAY, T::BOOL_ARRAY, T::TEXT_ARRAY, T::BYTEA_ARRAY]);
+        put.extend(texts(7));
+        put.push(T::BYTEA_ARRAY);
+        put.extend(texts(4));
+        put.extend([T::BYTEA_ARRAY, T::TEXT]);
+        let renew = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY];
+        let list = vec![T::BYTEA, T::TEXT, T::TEXT, T::TEXT, T::INT8];
+        Self {
+            claim: bind(include_str!("sql/claim.sql"), claim),
+            read: bind(include_str!("sql/read.sql"), vec![T::BYTEA_ARRAY]),
+            renew: bind(include_str!("sql/renew.sql"), renew),
+            settle: bind(include_str!("sql/settle.sql"), settle),
+            put: bind(include_str!("sql/put.sql"), put),
+            purge: bind(include_str!("sql/purge.sql"), vec![T::INT8]),
+            due: bind(include_str!("sql/due.sql"), vec![]),
+            list: bind(include_str!("sql/list.sql"), list),
+            stats: bind(include_str!("sql/stats.sql"), vec![]),
+            mark_awaited: bind(include_str!("sql/await.sql"), vec![T::BYTEA]),
+            try_lock: bind("SELECT pg_try_advisory_xact_lock($1::bigint)", vec![T::INT8]),
+            transaction_id: bind("SELECT pg_current_xact_id()::text, pg_backend_pid()", vec![]),
+            transaction_status: bind(include_str!("sql/status.sql"), vec![T::TEXT, T::INT4]),
+        }
+    }
+}
+
+/// Comments are for readers of the files: the server need not parse them at every statement.
+fn without_comments(text: &str) -> String {
+    text.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,172 @@
+//! The suite of every store, on a clock that is moved: directly, through PgBouncer, sealed, and
+//! one call a statement. And on the server's own clock.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward_core::FullStore;
+use onceward_services::{Server, or_skip, query};
+use onceward_stores::postgres::{PostgresStore, Settings};
+use onceward_testkit::conformance::{Harness, Traits};
+use onceward_testkit::model;
+use proptest::prelude::ProptestConfig;
+use proptest::test_runner::TestRunner;
+
+use super::common::{fresh_name, long, plain, shared, small};
+
+/// Stores on a clock of their own: sessions find a function `clock_timestamp` of ours before
+/// PostgreSQL's, which looks up the time of their `application_name`.
+struct Moved {
+    url: String,
+    name: String,
+    settings: fn(Settings) -> Settings,
+    wrap: fn(PostgresStore) -> Arc<dyn FullStore>,
+}
+
+const DATABASE: &str = "moved";
+
+/// The database in which time is moved by hand.
+fn moved_database() -> Option<&'static Server> {
+    static READY: OnceLock<()> = OnceLock::new();
+    let server = shared()?;
+    READY.get_or_init(|| {
+        query(server, &format!("CREATE DATABASE {DATABASE}")).unwrap();
+        let sql = "CREATE SCHEMA clock;
+            CREATE TABLE clock.moved (name text PRIMARY KEY, at timestamptz NOT NULL);
+            CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
+            'SELECT at FROM clock.moved WHERE name = pg_catalog.current_setting(''application_name'')';
+            ALTER DATABASE moved SET search_path = clock, pg_catalog";
+        onceward_services::query_in(server, DATABASE, sql).unwrap();
+    });
+    Some(server)
+}
+
+fn moved(port: u16) -> Moved {
+    let name = fresh_name("clock");
+    let url = format!(
+        "postgres://postgres@127.0.0.1:{port}/{DATABASE}?application_name={name}&sslmode=disable"
+    );
+    Moved { url, name, settings: |it| it, wrap: |store| Arc::new(store) }
+}
+
+fn directly() -> Option<Moved> {
+    Some(moved(moved_database()?.port()))
+}
+
+/// Every call alone, and nothing foretold.
+fn one_by_one() -> Option<Moved> {
+    let settings = |it| Settings { batch_calls_max: 1, purge_slack_max: Duration::ZERO, ..it };
+    Some(Moved { settings, ..directly()? })
+}
+
+fn through_pgbouncer() -> Option<Moved> {
+    static BOUNCER: OnceLock<Option<Server>> = OnceLock::new();
+    let server = moved_database()?;
+    let bouncer = || or_skip(onceward_services::PgBouncer::before(server).start());
+    let bouncer = BOUNCER.get_or_init(bouncer).as_ref()?;
+    let settings = |it| Settings { pgbouncer: true, ..it };
+    Some(Moved { settings, ..moved(bouncer.port()) })
+}
+
+#[async_trait]
+impl Harness for Moved {
+    fn traits(&self) -> Traits {
+        Traits { lease: Duration::from_secs(10), fences_outlive_records: true }
+    }
+
+    async fn open(&self) -> Arc<dyn FullStore> {
+        let sql = "INSERT INTO clock.moved VALUES ($1, '2026-11-16') ON CONFLICT DO NOTHING";
+        let clock = plain(&self.url).await;
+        clock.execute_typed(sql, &[(&self.name, tokio_postgres::types::Type::TEXT)]).await.unwrap();
+        let store = PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap();
+        (self.wrap)(store)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        let clock = plain(&self.url).await;
+        let sql = format!(
+            "UPDATE clock.moved SET at = at + interval '{} microseconds' WHERE name = '{}'",
+            duration.as_micros(),
+            self.name
+        );
+        clock.batch_execute(&sql).await.unwrap();
+    }
+}
+
+/// The suite with stores that may be missing.
+macro_rules! conformance {
+    ($harness:expr) => {
+        onceward_testkit::store_conformance!(match $harness {
+            Some(harness) => harness,
+            None => return,
+        });
+    };
+}
+
+/// Random sequences at the store and at the truth table.
+fn answers_as_the_truth_table_does(harness: fn() -> Option<Moved>, cases: u32) {
+    if harness().is_none() {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let cases = if long() { cases * 20 } else { cases };
+    let mut runner = TestRunner::new(ProptestConfig::with_cases(cases));
+    let compared = runner.run(&model::sequences(60), |steps| {
+        let harness = harness().expect("it was there");
+        let compared = runtime.block_on(model::compare(&harness, &steps));
+        proptest::prop_assert!(compared.is_ok(), "{}", compared.unwrap_err());
+        Ok(())
+    });
+    compared.unwrap();
+}
+
+mod on_a_clock_that_is_moved {
+    use super::*;
+
+    conformance!(directly());
+}
+
+mod one_call_a_statement {
+    use super::*;
+
+    conformance!(one_by_one());
+
+    #[test]
+    fn answers_as_the_truth_table_does() {
+        super::answers_as_the_truth_table_does(one_by_one, 40);
+    }
+}
+
+mod pgbouncer {
+    use super::*;
+
+    conformance!(through_pgbouncer());
+
+    #[test]
+    fn answers_as_the_truth_table_does() {
+        let exact = || {
+            let settings = |it| Settings { pgbouncer: true, purge_slack_max: Duration::ZERO, ..it };
+            Some(Moved { settings, ..through_pgbouncer()? })
+        };
+        super::answers_as_the_truth_table_does(exact, 15);
+    }
+}
+
+#[cfg(feature = "sealed")]
+mod sealed {
+    use onceward_stores::sealed::{Keys, Sealed};
+
+    use super::*;
+
+    fn sealed() -> Option<Moved> {
+        let wrap = |store| -> Arc<dyn FullStore> {
+            let keys = "a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=";
+            let store: Arc<dyn FullStore> = Arc::new(store);
+            Arc::new(Sealed::new(store, Keys::parse(keys).unwrap()))
+        };
+        Some(Moved { wrap, ..directly()? })
+    }
+
+    conformance!(sealed());
+}

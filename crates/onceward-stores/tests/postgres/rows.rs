@@ -1,0 +1,119 @@
+//! What the rows look like, and what becomes of those that this release cannot read.
+
+use std::time::Duration;
+
+use onceward_core::{
+    Claim, ClaimRequest, Fenced, Key, Query, Record, Retention, Scope, Settlement, Sketch,
+    StateName, Store as _, StoreAdmin as _, StoreErrorKind,
+};
+use onceward_stores::postgres::{PostgresStore, Settings};
+
+use super::common::{
+    DAY, complete, granted, id, open, outcome, plain, request, settle, shared, small,
+};
+
+#[tokio::test]
+async fn a_record_comes_back_with_all_its_parts() {
+    let Some(server) = shared() else { return };
+    let store = open(server).await;
+    let scope = Scope::new("tenant", "caller", "operation").unwrap();
+    let scope = scope.with_api_version("2").unwrap().with_parent("cart").unwrap();
+    let full = ClaimRequest {
+        scope: scope.with_region("eu").unwrap(),
+        key: Some(Key::new("it's \"quoted\" \\ {odd}").unwrap()),
+        sketch: Sketch::from_stored(&[0, 255, 1, 2, 3, 4]),
+        ..request("key")
+    };
+    let Claim::Granted { lease, .. } = store.claim(&full).await.unwrap() else { panic!() };
+    let found: Record = store.get(&full.id).await.unwrap().unwrap();
+    assert_eq!(
+        (&found.scope, &found.key, &found.sketch, found.owner, found.fence, found.operation),
+        (&full.scope, &full.key, &full.sketch, full.owner, lease.fence, full.operation)
+    );
+    let holder = onceward_core::Holder { owner: full.owner, fence: lease.fence };
+    let result = outcome("done").with_resource("payment", "pay_7");
+    let settled = settle(&store, "key", holder, Settlement::Complete(result.clone()), DAY).await;
+    assert_eq!(settled.unwrap(), Fenced::Applied(()));
+    let found = store.get(&full.id).await.unwrap().unwrap();
+    assert_eq!(found.state.outcome(), Some(&result));
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_told_and_does_not_hide_the_others() {
+    let Some(server) = shared() else { return };
+    let settings = small();
+    let schema = settings.schema.clone();
+    let store = PostgresStore::open(server.url(), settings).await.unwrap();
+    complete(&store, "broken", "x").await;
+    complete(&store, "good", "y").await;
+    let client = plain(server.url()).await;
+    for damage in ["state = 'paused'", "outcome_content = NULL, state = 'completed'"] {
+        let sql = format!("UPDATE {schema}.idempotency_record SET {damage} WHERE id = $1");
+        client.execute(&sql, &[&id("broken").as_bytes().as_slice()]).await.unwrap();
+        let refused = store.claim(&request("broken")).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::Undecodable);
+        assert!(!refused.may_have_been_applied());
+        let refused = store.get(&id("broken")).await.unwrap_err();
+        assert_eq!(refused.kind, StoreErrorKind::Undecodable);
+        for standing in [None, Some(StateName::Completed)] {
+            let query = Query { standing, ..Query::default() };
+            let page = store.list(&query).await.unwrap();
+            assert_eq!((page.records.len(), page.undecodable), (1, vec![id("broken")]));
+        }
+    }
+    assert!(matches!(store.claim(&request("good")).await.unwrap(), Claim::Completed { .. }));
+}
+
+/// What is foretold at the claim fits at the settlement, so that no index is touched.
+#[tokio::test]
+async fn renewals_and_settlements_leave_the_indexes_alone() {
+    let Some(server) = shared() else { return };
+    let settings = small();
+    let schema = settings.schema.clone();
+    let store = PostgresStore::open(server.url(), settings).await.unwrap();
+    for index in 0..50 {
+        let key = format!("k{index}");
+        let holder = granted(&store, &key).await;
+        let lease = Duration::from_secs(60);
+        let renew = onceward_core::RenewRequest { id: id(&key), holder, lease };
+        assert!(matches!(store.renew(&renew).await.unwrap(), Fenced::Applied(_)));
+        let done = Settlement::Complete(outcome("done"));
+        assert_eq!(settle(&store, &key, holder, done, DAY).await.unwrap(), Fenced::Applied(()));
+    }
+    drop(store);
+    let client = plain(server.url()).await;
+    let sql = format!(
+        "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables \
+         WHERE schemaname = '{schema}' AND relname = 'idempotency_record'"
+    );
+    let counted = async || {
+        let row = client.query_one(&sql, &[]).await.unwrap();
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    super::common::eventually("the server has counted", async || counted().await.0 == 100).await;
+    let (all, hot) = counted().await;
+    assert!(hot >= 90, "{hot} of {all}");
+}
+
+/// Retention that changes, and records that are open when they were to be purged.
+#[tokio::test]
+async fn what_was_foretold_wrongly_is_purged_when_it_is_due() {
+    let Some(server) = shared() else { return };
+    let settings = Settings { purge_slack_max: Duration::from_millis(1), ..small() };
+    let store = PostgresStore::open(server.url(), settings).await.unwrap();
+    let short = Retention { keep: Duration::from_millis(1), tombstone: Duration::ZERO };
+    let long = granted(&store, "long").await;
+    let done = || Settlement::Complete(outcome("done"));
+    assert_eq!(settle(&store, "long", long, done(), DAY).await.unwrap(), Fenced::Applied(()));
+    let first = granted(&store, "short").await;
+    assert_eq!(settle(&store, "short", first, done(), short).await.unwrap(), Fenced::Applied(()));
+    // Foretold by the short one before, and still open when that is past.
+    let open = granted(&store, "open").await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let purged = store.purge(10).await.unwrap();
+    assert_eq!((purged.removed, purged.tombstoned, purged.more), (1, 0, false));
+    assert_eq!(settle(&store, "open", open, done(), short).await.unwrap(), Fenced::Applied(()));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(store.purge(10).await.unwrap().removed, 1);
+    assert!(store.get(&id("long")).await.unwrap().is_some());
+}
