@@ -4,6 +4,7 @@
 //! Each is behind a feature named after it:
 //!
 //! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
+//! - `redis`: `redis::RedisStore`, on a Redis or Valkey server, with replicas or as a cluster.
 //! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
 //! [`connect`] opens any of them by its URL.
@@ -14,6 +15,8 @@
 mod connect;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sealed")]
 pub mod sealed;
 

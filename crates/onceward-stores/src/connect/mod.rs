@@ -5,6 +5,8 @@ mod error;
 mod file;
 mod memory;
 mod parts;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::fmt;
 use std::pin::Pin;
@@ -25,10 +27,11 @@ pub type SharedStore = Arc<dyn FullStore>;
 /// | URL | store | options |
 /// |---|---|---|
 /// | `memory:` | [`MemoryStore`](onceward_core::MemoryStore): gone with the process | `records_max`, `bytes_max` |
+/// | `redis://localhost` | `RedisStore` on a server; `rediss:` with TLS, `redis-cluster://node-1,node-2` and `rediss-cluster:` on a cluster (feature `redis`) | `prefix`, `timeout_ms`, `connections`, `margin_s`, `wait_replicas`, `wait_ms`, `quarantine_s`, `empty`, `allow`, `ca`, `cert`, `key` |
 /// | `file:./data` | `EmbeddedStore` in a directory (feature `embedded`) | `cache_bytes`, `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, `batch_bytes_max` |
 ///
 /// Options are query parameters, as in `file:./data?cache_bytes=256MiB`: whole numbers, which
-/// may end in `KiB`, `MiB` or `GiB`. In a directory's name `?`, `#` and `%` are written `%3F`,
+/// may end in `KiB`, `MiB` or `GiB`, or words, which `docs/stores.md` lists. In a directory's name `?`, `#` and `%` are written `%3F`,
 /// `%23` and `%25`.
 ///
 /// ```
@@ -109,21 +112,26 @@ struct Scheme {
 #[derive(Clone, Copy)]
 enum Support {
     Built(Open),
-    #[cfg_attr(feature = "embedded", expect(dead_code, reason = "nothing is left out"))]
+    #[cfg_attr(
+        all(feature = "embedded", feature = "redis"),
+        expect(dead_code, reason = "nothing is left out")
+    )]
     LeftOut(&'static str),
     Planned,
 }
 
 /// All that there are. A new store is a line here, and a function that opens it.
-static SCHEMES: [Scheme; 6] = [
+static SCHEMES: [Scheme; 8] = [
     Scheme {
         name: "memory",
         example: "memory:",
         support: Support::Built(|parts| Box::pin(memory::open(parts))),
     },
     Scheme { name: "file", example: "file:./data", support: FILE },
-    Scheme { name: "redis", example: "redis://localhost", support: Support::Planned },
-    Scheme { name: "rediss", example: "rediss://localhost", support: Support::Planned },
+    Scheme { name: "redis", example: "redis://localhost", support: REDIS },
+    Scheme { name: "rediss", example: "", support: REDIS },
+    Scheme { name: "redis-cluster", example: "", support: REDIS },
+    Scheme { name: "rediss-cluster", example: "", support: REDIS },
     Scheme { name: "postgres", example: "postgres://localhost", support: Support::Planned },
     Scheme { name: "postgresql", example: "postgresql://localhost", support: Support::Planned },
 ];
@@ -132,6 +140,11 @@ static SCHEMES: [Scheme; 6] = [
 const FILE: Support = Support::Built(|parts| Box::pin(file::open(parts)));
 #[cfg(not(feature = "embedded"))]
 const FILE: Support = Support::LeftOut("embedded");
+
+#[cfg(feature = "redis")]
+const REDIS: Support = Support::Built(|parts| Box::pin(redis::open(parts)));
+#[cfg(not(feature = "redis"))]
+const REDIS: Support = Support::LeftOut("redis");
 
 /// A URL whose scheme is built in.
 struct Address {

@@ -1,4 +1,4 @@
-//! What follows the scheme: a path, and options that set numbers.
+//! What follows the scheme: a path, and options.
 
 use super::ConnectError;
 
@@ -50,20 +50,26 @@ impl Parts {
     }
 }
 
-/// A number that an option sets.
+/// What an option sets.
 pub(super) enum Setting<'a> {
     Wide(&'a mut u64),
-    #[cfg(feature = "embedded")]
+    #[cfg(any(feature = "embedded", feature = "redis"))]
     Size(&'a mut usize),
+    /// Whatever is made of the text, or what is wrong with it.
+    #[cfg(feature = "redis")]
+    Text(&'a mut dyn FnMut(&str) -> Result<(), &'static str>),
 }
 
 impl Setting<'_> {
     fn set(&mut self, value: &str) -> Result<(), &'static str> {
-        let number = number(value)?;
         match self {
-            Self::Wide(target) => **target = number,
-            #[cfg(feature = "embedded")]
-            Self::Size(target) => **target = usize::try_from(number).map_err(|_| TOO_LARGE)?,
+            Self::Wide(target) => **target = number(value)?,
+            #[cfg(any(feature = "embedded", feature = "redis"))]
+            Self::Size(target) => {
+                **target = usize::try_from(number(value)?).map_err(|_| TOO_LARGE)?;
+            }
+            #[cfg(feature = "redis")]
+            Self::Text(take) => take(value)?,
         }
         Ok(())
     }

@@ -1,0 +1,92 @@
+//! Servers, stores on them, and short words for what tests do to both.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use onceward_core::{
+    Claim, Fenced, Holder, Outcome, Retention, SettleRequest, Settlement, Store, StoreError, Tag,
+};
+use onceward_services::{RedisCluster, Reply, Server, ask};
+use onceward_stores::redis::{RedisStore, Settings};
+
+pub(crate) use crate::calls::{DAY, granted, id, request, scope};
+
+/// One server for all tests that leave it alone; it ends with the process.
+pub(crate) fn shared() -> Option<&'static Server> {
+    static SHARED: OnceLock<Option<Server>> = OnceLock::new();
+    SHARED.get_or_init(onceward_services::redis).as_ref()
+}
+
+/// One cluster for all tests that leave it alone.
+pub(crate) fn shared_cluster() -> Option<&'static RedisCluster> {
+    static SHARED: OnceLock<Option<RedisCluster>> = OnceLock::new();
+    SHARED.get_or_init(onceward_services::redis_cluster).as_ref()
+}
+
+/// Settings with a prefix that nobody else has.
+pub(crate) fn settings() -> Settings {
+    static STORES: AtomicU64 = AtomicU64::new(0);
+    let prefix = format!("test-{}", STORES.fetch_add(1, Ordering::Relaxed));
+    // Long: other tests make the machine slow.
+    Settings { prefix, timeout: Duration::from_secs(10), ..Settings::default() }
+}
+
+pub(crate) async fn open(server: &Server) -> RedisStore {
+    RedisStore::open(server.url(), settings()).await.unwrap()
+}
+
+pub(crate) fn outcome(text: impl Into<String>) -> Outcome {
+    Outcome::whole(Tag::from_static("text/v1"), text.into().into_bytes())
+}
+
+pub(crate) async fn settle(
+    store: &(impl Store + ?Sized),
+    key: &str,
+    holder: Holder,
+    settlement: Settlement,
+    retention: Retention,
+) -> Result<Fenced<()>, StoreError> {
+    store.settle(&SettleRequest { id: id(key), holder, settlement, retention }).await
+}
+
+/// Claims a key and completes it.
+pub(crate) async fn complete(store: &(impl Store + ?Sized), key: &str, text: &str) {
+    let holder = granted(store, key).await;
+    let settlement = Settlement::Complete(outcome(text));
+    let settled = settle(store, key, holder, settlement, DAY).await.unwrap();
+    assert_eq!(settled, Fenced::Applied(()));
+}
+
+/// What a key replays.
+pub(crate) async fn replay(store: &(impl Store + ?Sized), key: &str) -> String {
+    match store.claim(&request(key)).await.unwrap() {
+        Claim::Completed { outcome, .. } => String::from_utf8(outcome.bytes.to_vec()).unwrap(),
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// What a server answers, which is no error.
+pub(crate) fn tell(server: &Server, words: &[&str]) -> Reply {
+    match ask(server, words).unwrap() {
+        Reply::Error(error) => panic!("{words:?}: {error}"),
+        reply => reply,
+    }
+}
+
+/// Lets time pass for a store on servers whose clock cannot be moved: everything in it gets
+/// older instead, which is the same to scripts that compare their clock with what is stored.
+pub(crate) fn age(servers: &[&Server], prefix: &str, duration: Duration) {
+    let by = duration.as_millis().to_string();
+    for server in servers {
+        let reply = ask(server, &["EVAL", include_str!("age.lua"), "0", prefix, &by]).unwrap();
+        // A replica has what its primary has.
+        let behind = matches!(&reply, Reply::Error(error) if error.starts_with("READONLY"));
+        assert!(behind || reply == Reply::from("OK"), "{reply:?}");
+    }
+}
+
+/// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
+pub(crate) fn long() -> bool {
+    std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
+}
