@@ -128,9 +128,13 @@ async fn a_wrong_option_is_named_with_those_that_there_are() {
 
 #[tokio::test]
 async fn neither_errors_nor_debug_show_a_password() {
-    for url in
-        ["redis://:canary@host.invalid", "redis://canary@:x", "mysql://u:canary@host", "memory:canary@", "file://canary@h/"]
-    {
+    for url in [
+        "redis://:canary@host.invalid",
+        "redis://canary@:x",
+        "mysql://u:canary@host",
+        "memory:canary@",
+        "file://canary@h/",
+    ] {
         let error: ConnectError = connect(url).await.err().expect(url);
         let shown = format!("{error} {error:?} {:?}", Connect::new(url));
         assert!(!shown.contains("canary"), "{shown}");
@@ -227,7 +231,8 @@ mod redis {
         let allow = "the option `allow` of a `redis:` URL must be `eviction`, `no-persistence`, \
                      or both with a comma";
         assert_eq!(refused("redis://localhost?allow=everything").await, allow);
-        let empty = "the option `empty` of a `redis:` URL must be `begin`, `quarantine` or `refuse`";
+        let empty =
+            "the option `empty` of a `redis:` URL must be `begin`, `quarantine` or `refuse`";
         assert_eq!(refused("redis://localhost?empty=maybe").await, empty);
         let file = "the option `ca` of a `redis:` URL must name a readable file with PEM text";
         assert_eq!(refused("redis://localhost?ca=/nowhere/ca.pem").await, file);
@@ -235,7 +240,10 @@ mod redis {
                       they mean something";
         assert_eq!(refused("redis://localhost?prefix={a}").await, prefix);
         let nobody = refused("redis://127.0.0.1:1").await;
-        assert!(nobody.starts_with("the Redis server cannot be used: redis: unavailable"), "{nobody}");
+        assert!(
+            nobody.starts_with("the Redis server cannot be used: redis: unavailable"),
+            "{nobody}"
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! The embedded store: the one suite, and what it promises beyond.
 
 mod calls;
+mod lives;
 
 mod embedded {
     pub(crate) mod common;
@@ -9,7 +10,6 @@ mod embedded {
     mod faults;
     mod golden;
     mod kill;
-    mod ledger;
     mod memory;
     mod power;
     mod refusal;

@@ -24,11 +24,8 @@ pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
 
 /// One URL a node, in the words of the driver. All nodes have the same user and password.
 fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
-    let wrong = |problem| ConnectError::Part {
-        scheme: parts.scheme,
-        part: "host (after `//`)",
-        problem,
-    };
+    let wrong =
+        |problem| ConnectError::Part { scheme: parts.scheme, part: "host (after `//`)", problem };
     let rest = parts.rest.strip_prefix("//").filter(|rest| !rest.is_empty());
     let rest = rest.ok_or_else(|| wrong("is missing, as in `redis://localhost`"))?;
     let Some(scheme) = parts.scheme.strip_suffix("-cluster") else {
@@ -50,9 +47,12 @@ fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
 
 fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
-    let [mut timeout_ms, mut margin_s, mut quarantine_s] =
-        [settings.timeout.as_millis(), settings.margin.as_secs().into(), settings.quarantine.as_secs().into()]
-            .map(|it| u64::try_from(it).unwrap_or(u64::MAX));
+    let [mut timeout_ms, mut margin_s, mut quarantine_s] = [
+        settings.timeout.as_millis(),
+        settings.margin.as_secs().into(),
+        settings.quarantine.as_secs().into(),
+    ]
+    .map(|it| u64::try_from(it).unwrap_or(u64::MAX));
     let (mut replicas, mut wait_ms) = (0, 500);
     let (mut certificate, mut key) = (None, None);
     parts.set(&mut [

@@ -59,9 +59,8 @@ pub(super) async fn list(store: &RedisStore, query: &Query) -> Result<Page, Stor
         .buffered(AT_ONCE);
     let mut listing = Listing { query, now, page: Page::default(), last: None };
     while let Some(ids) = buckets.next().await {
-        let mut records = stream::iter(ids?)
-            .map(async |id| (id, get(store, &id).await))
-            .buffered(AT_ONCE);
+        let mut records =
+            stream::iter(ids?).map(async |id| (id, get(store, &id).await)).buffered(AT_ONCE);
         while let Some((id, found)) = records.next().await {
             if !listing.take(id, found)? {
                 return Ok(listing.page);

@@ -132,7 +132,9 @@ mod tests {
         let old = found(&FINE.replace("7.0.15", "6.2.14"));
         assert!(matches!(&old[..], [Unsafe::OldVersion { version, .. }] if version == "6.2.14"));
         let evicts = found(&FINE.replace("noeviction", "allkeys-lru"));
-        assert!(matches!(&evicts[..], [Unsafe::Eviction { policy, .. }] if policy == "allkeys-lru"));
+        assert!(
+            matches!(&evicts[..], [Unsafe::Eviction { policy, .. }] if policy == "allkeys-lru")
+        );
         let forgets = found(&FINE.replace("aof_enabled:1", "aof_enabled:0"));
         assert!(matches!(&forgets[..], [Unsafe::NoPersistence { .. }]));
         assert_eq!(found(&FINE.replace("master", "slave")).len(), 1);

@@ -137,11 +137,8 @@ impl Fields {
     }
 
     fn scope(&self) -> Result<Scope, Undecodable> {
-        let optional = [
-            self.optional("api_version")?,
-            self.optional("parent")?,
-            self.optional("region")?,
-        ];
+        let optional =
+            [self.optional("api_version")?, self.optional("parent")?, self.optional("region")?];
         let (tenant, caller) = (self.text("tenant")?, self.text("caller")?);
         let build = || {
             let mut scope = Scope::new(&tenant, &caller, &self.operation_name())?;

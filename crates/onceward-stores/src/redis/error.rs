@@ -134,8 +134,22 @@ fn meaning(error: &RedisError) -> (StoreErrorKind, Refused) {
 
 /// What a server says instead of running anything.
 const REFUSALS: [&str; 17] = [
-    "ASK", "BUSY", "CLUSTERDOWN", "CROSSSLOT", "DENIED", "LOADING", "MASTERDOWN", "MISCONF",
-    "MOVED", "NOAUTH", "NOPERM", "NOREPLICAS", "NOSCRIPT", "READONLY", "TRYAGAIN", "UNBLOCKED",
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "CROSSSLOT",
+    "DENIED",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOAUTH",
+    "NOPERM",
+    "NOREPLICAS",
+    "NOSCRIPT",
+    "READONLY",
+    "TRYAGAIN",
+    "UNBLOCKED",
     "WRONGPASS",
 ];
 

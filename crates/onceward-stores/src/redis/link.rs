@@ -21,7 +21,9 @@ use redis::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use super::error::{Sent, Unreplicated, failed, is_unknown_script, silent, store_error, unexpected};
+use super::error::{
+    Sent, Unreplicated, failed, is_unknown_script, silent, store_error, unexpected,
+};
 use super::scripts::Script;
 use super::settings::{Settings, Tls, Wait};
 
@@ -96,11 +98,7 @@ impl Link {
         }
     }
 
-    async fn invoke(
-        &self,
-        command: &Cmd,
-        replication: Replication<'_>,
-    ) -> Result<Value, Failure> {
+    async fn invoke(&self, command: &Cmd, replication: Replication<'_>) -> Result<Value, Failure> {
         match (replication, self.wait) {
             (Replication::Checked { key }, Some(wait)) => {
                 let waiting = waiting(command, wait);
@@ -136,7 +134,10 @@ impl fmt::Debug for Link {
 enum Message<'a> {
     One(&'a Cmd),
     /// A command and the `WAIT` for it, on one connection: that is what it waits for.
-    Two { pipeline: &'a Pipeline, key: &'a str },
+    Two {
+        pipeline: &'a Pipeline,
+        key: &'a str,
+    },
     All(&'a Cmd),
 }
 
@@ -337,9 +338,7 @@ impl Handle {
             (Self::Server(it), Message::Two { pipeline, .. }) => {
                 it.req_packed_commands(pipeline, 0, 2).await
             }
-            (Self::Cluster(it), Message::One(command)) => {
-                one(it.req_packed_command(command).await)
-            }
+            (Self::Cluster(it), Message::One(command)) => one(it.req_packed_command(command).await),
             (Self::Cluster(it), Message::Two { pipeline, key }) => {
                 let route = Route::with_key(key, SlotAddr::Master);
                 let route = SingleNodeRoutingInfo::SpecificNode(route);

@@ -84,7 +84,7 @@ impl RedisStore {
         Self::at(Address::Cluster(urls), settings).await
     }
 
-    pub(crate) async fn at(address: Address, settings: Settings) -> Result<Self, OpenError> {
+    async fn at(address: Address, settings: Settings) -> Result<Self, OpenError> {
         check(&settings)?;
         choose_provider();
         let link = Link::new(&address, &settings).map_err(OpenError::Address)?;

@@ -22,7 +22,8 @@ async fn when_memory_is_full_claims_are_refused_and_settlements_fit() {
     complete(&store, "done", "done").await;
     let mut running = Vec::new();
     for index in 0..4 {
-        running.push((format!("running {index}"), granted(&store, &format!("running {index}")).await));
+        running
+            .push((format!("running {index}"), granted(&store, &format!("running {index}")).await));
     }
     tell(&server, &["CONFIG", "SET", "maxmemory", "1mb"]);
     let full = store.claim(&request("new")).await.unwrap_err();

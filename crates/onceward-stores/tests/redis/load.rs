@@ -37,7 +37,8 @@ impl Load {
         work: Duration,
     ) -> Arc<Self> {
         let policy = Policy::builder().lease(lease).wait(Duration::ZERO).build().unwrap();
-        let engine = |store: Arc<dyn FullStore>| Engine::builder(store).policy(policy.clone()).build();
+        let engine =
+            |store: Arc<dyn FullStore>| Engine::builder(store).policy(policy.clone()).build();
         Arc::new(Self {
             engines: stores.into_iter().map(engine).collect(),
             history: History::default(),

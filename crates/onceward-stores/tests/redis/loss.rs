@@ -148,11 +148,8 @@ async fn no_key_has_a_second_effect_when_the_server_is_flushed_under_load() {
     let Some(server) = onceward_services::redis() else { return };
     let settings = settings();
     let stores = [open(&server, &settings).await, open(&server, &settings).await].map(Arc::new);
-    let load = Load::on(
-        stores.map(|store| store as _),
-        Duration::from_secs(10),
-        Duration::from_millis(1),
-    );
+    let load =
+        Load::on(stores.map(|store| store as _), Duration::from_secs(10), Duration::from_millis(1));
     // Every client sends its key again and again, before and after.
     let keys: Vec<_> = (0..400).map(|index| format!("key {index}")).collect();
     let clients: Vec<_> = keys

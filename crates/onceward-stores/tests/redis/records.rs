@@ -91,7 +91,8 @@ async fn only_settled_records_have_a_time_to_live_and_it_is_longer_than_promised
     let retention =
         Retention { keep: Duration::from_secs(1_000), tombstone: Duration::from_secs(10_000) };
     let key = name(&prefix, "key");
-    let near = |left: i64, seconds: i64| (seconds * 1_000 - 60_000..=seconds * 1_000).contains(&left);
+    let near =
+        |left: i64, seconds: i64| (seconds * 1_000 - 60_000..=seconds * 1_000).contains(&left);
 
     let holder = granted(&store, "key").await;
     assert_eq!(left(server, &key), -1, "running");

@@ -17,7 +17,10 @@ async fn a_server_that_evicts_is_refused_with_what_to_do_unless_that_is_accepted
     let error = refused(server.url(), settings()).await;
     assert!(matches!(error, OpenError::Unsafe(Unsafe::Eviction { .. })), "{error:?}");
     let said = error.to_string();
-    assert!(said.contains("`volatile-lru`") && said.contains("CONFIG SET maxmemory-policy"), "{said}");
+    assert!(
+        said.contains("`volatile-lru`") && said.contains("CONFIG SET maxmemory-policy"),
+        "{said}"
+    );
     assert_eq!(tell(&server, &["DBSIZE"]), "0".into(), "nothing was changed");
 
     let accepted = Settings { allow: Allow { eviction: true, ..Allow::default() }, ..settings() };

@@ -15,7 +15,8 @@ use onceward_testkit::history::{
 };
 use uuid::Uuid;
 
-use super::common::{id, outcome, request, scope};
+use super::outcome;
+use crate::calls::{id, request, scope};
 
 const FOR_EVER: Retained = Retained {
     until: Timestamp::from_millis(u64::MAX),
