@@ -15,4 +15,5 @@ mod redis {
     mod records;
     mod refusal;
     mod replicas;
+    mod tls;
 }

@@ -5,6 +5,7 @@
 //! first much longer than for the second.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use onceward_core::{Effect, StoreError, StoreErrorKind};
@@ -44,7 +45,7 @@ pub(super) enum Address {
 
 /// Connections to a server or a cluster. Every call has a time limit of its own.
 pub(super) struct Link {
-    lanes: Vec<Lane>,
+    lanes: Vec<Arc<Lane>>,
     next: AtomicUsize,
     timeout: std::time::Duration,
     pub(super) wait: Option<Wait>,
@@ -61,7 +62,7 @@ pub(super) enum Replication<'a> {
 
 impl Link {
     pub(super) fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
-        let lane = |_| Lane::new(address, settings);
+        let lane = |_| Lane::new(address, settings).map(Arc::new);
         Ok(Self {
             lanes: (0..settings.connections).map(lane).collect::<RedisResult<_>>()?,
             next: AtomicUsize::new(0),
@@ -177,8 +178,8 @@ impl From<StoreError> for Failure {
 struct Lane {
     source: Source,
     current: Mutex<Current>,
-    /// Held while connecting, so that many calls make one connection.
-    connecting: tokio::sync::Mutex<()>,
+    /// Held while connecting, so that many calls make one connection; with the last failure.
+    connecting: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
 }
 
 #[derive(Default)]
@@ -191,10 +192,14 @@ struct Current {
 impl Lane {
     fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
         let source = Source::new(address, settings)?;
-        Ok(Self { source, current: Mutex::default(), connecting: tokio::sync::Mutex::new(()) })
+        Ok(Self { source, current: Mutex::default(), connecting: tokio::sync::Mutex::default() })
     }
 
-    async fn send(&self, message: Message<'_>, until: Instant) -> Result<Vec<Value>, Failure> {
+    async fn send(
+        self: &Arc<Self>,
+        message: Message<'_>,
+        until: Instant,
+    ) -> Result<Vec<Value>, Failure> {
         let connected = timeout_at(until, self.connected()).await;
         // Nothing has left yet.
         let connected = connected.map_err(|_| Failure::Silence(Sent::Settled))?;
@@ -218,19 +223,33 @@ impl Lane {
         }
     }
 
-    async fn connected(&self) -> RedisResult<(u64, Handle)> {
+    async fn connected(self: &Arc<Self>) -> RedisResult<(u64, Handle)> {
         if let Some(found) = self.current.lock().get() {
             return Ok(found);
         }
-        let _alone = self.connecting.lock().await;
+        // In a task of its own: whoever gives up waiting does not end it for the others.
+        let (lane, since) = (Arc::clone(self), Instant::now());
+        let connecting = tokio::spawn(async move { lane.connect(since).await });
+        let stopped = || std::io::Error::other("the runtime is shutting down").into();
+        connecting.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Connects, unless somebody else did while this one waited for its turn.
+    async fn connect(&self, since: Instant) -> RedisResult<(u64, Handle)> {
+        let mut last_failure = self.connecting.lock().await;
         if let Some(found) = self.current.lock().get() {
             return Ok(found);
         }
-        let handle = self.source.connect().await?;
-        let mut current = self.current.lock();
-        current.number += 1;
-        current.handle = Some(handle.clone());
-        Ok((current.number, handle))
+        if let Some((_, error)) = last_failure.as_ref().filter(|(at, _)| *at >= since) {
+            return Err(error.clone());
+        }
+        match self.source.connect().await {
+            Ok(handle) => Ok(self.current.lock().set(handle)),
+            Err(error) => {
+                *last_failure = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
     }
 
     fn forget(&self, number: u64) {
@@ -244,6 +263,12 @@ impl Lane {
 impl Current {
     fn get(&self) -> Option<(u64, Handle)> {
         Some((self.number, self.handle.clone()?))
+    }
+
+    fn set(&mut self, handle: Handle) -> (u64, Handle) {
+        self.number += 1;
+        self.handle = Some(handle.clone());
+        (self.number, handle)
     }
 }
 
@@ -282,7 +307,9 @@ impl Source {
             Address::Cluster(urls) => {
                 let mut builder = ClusterClientBuilder::new(urls.iter().map(String::as_str))
                     .retries(CLUSTER_RETRIES)
-                    .connection_timeout(settings.timeout)
+                    // Nodes are connected to one after the other round: one that is silent must
+                    // not take all the time that there is.
+                    .connection_timeout(settings.timeout / 4)
                     .response_timeout(settings.timeout);
                 if let Some(certificates) = certificates(&settings.tls) {
                     builder = builder.certs(certificates);

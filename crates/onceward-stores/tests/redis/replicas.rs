@@ -1,6 +1,7 @@
 //! Replicas: waiting for them, and what is lost when one is promoted that was behind.
 
 use std::error::Error as _;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use onceward_core::{
 };
 use onceward_services::RedisPair;
 use onceward_stores::redis::{OpenError, RedisStore, Settings, Unreplicated, Wait};
+use onceward_testkit::proxy::{Proxy, Trouble, Way};
 
 use super::common::{DAY, granted, id, outcome, request, settings, settle, tell};
 
@@ -84,23 +86,37 @@ async fn settings_that_wait_longer_than_a_call_may_take_are_refused() {
     assert!(matches!(error, OpenError::Setting { setting: "wait", .. }), "{error:?}");
 }
 
+/// Waits until the replica has all that the primary has.
+async fn until_replicated(pair: &RedisPair) {
+    let size = |server| tell(server, &["DBSIZE"]);
+    for _ in 0..500 {
+        if size(&pair.primary) == size(&pair.replica) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the replica does not follow");
+}
+
 /// What this store cannot promise, shown: the claims that a replica lacked when it was promoted
 /// are granted again. Whoever held one learns it at the next renewal.
 #[tokio::test]
 async fn a_replica_that_is_promoted_without_the_last_claims_grants_them_again() {
     let Some(pair) = onceward_services::redis_with_replica() else { return };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, pair.primary.port()));
+    let network = Proxy::to(address).await.unwrap();
+    let port = network.address().port().to_string();
+    tell(&pair.replica, &["REPLICAOF", "127.0.0.1", &port]);
     let settings = settings();
     let before = open(&pair, settings.clone()).await;
     granted(&before, "replicated").await;
-    tell(&pair.primary, &["WAIT", "1", "5000"]);
-    std::thread::sleep(Duration::from_millis(200));
-    pair.replica.pause();
+    until_replicated(&pair).await;
+    network.on_every(Way::Reply, Trouble::Swallow);
     let mut lost = Vec::new();
     for index in 0..10 {
         lost.push((format!("lost {index}"), granted(&before, &format!("lost {index}")).await));
     }
     pair.primary.kill().unwrap();
-    pair.replica.resume();
     tell(&pair.replica, &["REPLICAOF", "NO", "ONE"]);
 
     let after = RedisStore::open(pair.replica.url(), settings).await.unwrap();
