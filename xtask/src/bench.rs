@@ -16,11 +16,13 @@ pub(crate) enum Benchmark {
     Http,
     /// The embedded store beside the limit of the disk, SQLite and redb
     Embedded,
+    /// The Redis store beside redis-benchmark with the same scripts
+    Redis,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 4] =
-    [Benchmark::Layer, Benchmark::Http, Benchmark::Memory, Benchmark::Embedded];
+const ALL: [Benchmark; 5] =
+    [Benchmark::Layer, Benchmark::Http, Benchmark::Memory, Benchmark::Redis, Benchmark::Embedded];
 
 /// Runs all benchmarks, or one, to which the arguments go.
 pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
@@ -32,6 +34,10 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
             Benchmark::Layer => crate::status(&mut http("layer")),
             Benchmark::Embedded => {
                 let words = "bench -p onceward-stores --features embedded --bench embedded --";
+                crate::status(crate::cargo(words).args(arguments))
+            }
+            Benchmark::Redis => {
+                let words = "bench -p onceward-stores --features redis --bench redis --";
                 crate::status(crate::cargo(words).args(arguments))
             }
             Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),

@@ -60,7 +60,7 @@ enum Xtask {
     Bench {
         /// Only this one
         only: Option<bench::Benchmark>,
-        /// Arguments of the benchmark `embedded`; its file lists them
+        /// Arguments of the benchmarks `embedded` and `redis`; their files list them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
         arguments: Vec<String>,
     },
