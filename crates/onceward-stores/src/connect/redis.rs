@@ -47,36 +47,48 @@ fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
 
 fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
-    let [mut timeout_ms, mut margin_s, mut quarantine_s] = [
-        settings.timeout.as_millis(),
-        settings.margin.as_secs().into(),
-        settings.quarantine.as_secs().into(),
-    ]
-    .map(|it| u64::try_from(it).unwrap_or(u64::MAX));
-    let (mut replicas, mut wait_ms) = (0, 500);
-    let (mut certificate, mut key) = (None, None);
+    let mut times = Times { timeout_ms: 2_000, margin_s: 3_600, quarantine_s: 3_600, wait_ms: 500 };
+    let (mut replicas, mut certificate, mut key) = (0, None, None);
     parts.set(&mut [
-        ("prefix", Setting::Text(&mut |value| Ok(value.clone_into(&mut settings.prefix)))),
-        ("timeout_ms", Setting::Wide(&mut timeout_ms)),
+        ("prefix", Setting::Text(&mut |text| take(text, &mut settings.prefix))),
+        ("timeout_ms", Setting::Wide(&mut times.timeout_ms)),
         ("connections", Setting::Size(&mut settings.connections)),
-        ("margin_s", Setting::Wide(&mut margin_s)),
+        ("margin_s", Setting::Wide(&mut times.margin_s)),
         ("wait_replicas", Setting::Wide(&mut replicas)),
-        ("wait_ms", Setting::Wide(&mut wait_ms)),
-        ("quarantine_s", Setting::Wide(&mut quarantine_s)),
-        ("empty", Setting::Text(&mut |value| on_empty(value).map(|it| settings.empty = it))),
-        ("allow", Setting::Text(&mut |value| allow(value).map(|it| settings.allow = it))),
+        ("wait_ms", Setting::Wide(&mut times.wait_ms)),
+        ("quarantine_s", Setting::Wide(&mut times.quarantine_s)),
+        ("empty", Setting::Text(&mut |word| on_empty(word).map(|it| settings.empty = it))),
+        ("allow", Setting::Text(&mut |words| allow(words).map(|it| settings.allow = it))),
         ("ca", Setting::Text(&mut |path| pem(path).map(|it| settings.tls.ca = Some(it)))),
         ("cert", Setting::Text(&mut |path| pem(path).map(|it| certificate = Some(it)))),
         ("key", Setting::Text(&mut |path| pem(path).map(|it| key = Some(it)))),
     ])?;
-    settings.timeout = Duration::from_millis(timeout_ms);
-    settings.margin = Duration::from_secs(margin_s);
-    settings.quarantine = Duration::from_secs(quarantine_s);
+    if certificate.is_some() != key.is_some() {
+        let (scheme, option) = (parts.scheme, "cert".to_owned());
+        let problem = "needs `key`, and the other way round";
+        return Err(ConnectError::Option { scheme, option, problem });
+    }
     settings.tls.client = certificate.zip(key);
     let replicas = u32::try_from(replicas).unwrap_or(u32::MAX);
-    let wait = Wait { replicas, timeout: Duration::from_millis(wait_ms) };
-    settings.wait = (replicas > 0).then_some(wait);
+    settings.wait =
+        (replicas > 0).then(|| Wait { replicas, timeout: Duration::from_millis(times.wait_ms) });
+    settings.timeout = Duration::from_millis(times.timeout_ms);
+    settings.margin = Duration::from_secs(times.margin_s);
+    settings.quarantine = Duration::from_secs(times.quarantine_s);
     Ok(settings)
+}
+
+/// Durations as they are written, in the unit that their names end in.
+struct Times {
+    timeout_ms: u64,
+    margin_s: u64,
+    quarantine_s: u64,
+    wait_ms: u64,
+}
+
+fn take(text: &str, target: &mut String) -> Result<(), &'static str> {
+    text.clone_into(target);
+    Ok(())
 }
 
 fn on_empty(value: &str) -> Result<OnEmpty, &'static str> {
@@ -102,4 +114,21 @@ fn allow(value: &str) -> Result<Allow, &'static str> {
 
 fn pem(path: &str) -> Result<Vec<u8>, &'static str> {
     fs::read(path).map_err(|_| PEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_options_the_defaults_apply() {
+        let parts = Parts::parse("redis", "//localhost").unwrap();
+        assert_eq!(settings(&parts).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn every_node_of_a_cluster_gets_the_login() {
+        let parts = Parts::parse("rediss-cluster", "//me:p%40ss@a:1,b:2/").unwrap();
+        assert_eq!(urls(&parts).unwrap(), ["rediss://me:p%40ss@a:1", "rediss://me:p%40ss@b:2"]);
+    }
 }

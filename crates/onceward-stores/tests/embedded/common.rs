@@ -11,7 +11,7 @@ use onceward_core::{
 use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
 use tempfile::TempDir;
 
-pub(crate) use crate::calls::{DAY, granted, id, request, scope};
+pub(crate) use crate::calls::{DAY, granted, id, request};
 
 pub(crate) fn small() -> Settings {
     Settings {
