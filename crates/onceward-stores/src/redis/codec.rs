@@ -207,7 +207,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-fn unhex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+pub(super) fn unhex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
     let mut bytes = [0; N];
     if text.len() != 2 * N {

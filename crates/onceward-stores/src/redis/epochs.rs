@@ -141,6 +141,10 @@ fn quarantined(cause: Quarantined) -> StoreError {
     store_error(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(cause)
 }
 
+fn new_epoch() -> String {
+    Uuid::from_u128(rand::random()).simple().to_string()
+}
+
 /// The marks on the server.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marks<'a> {
@@ -184,7 +188,7 @@ impl Marks<'_> {
         closed_for: Duration,
         distrusted: &str,
     ) -> Result<Mark, StoreError> {
-        let epoch = Uuid::from_u128(rand::random()).simple().to_string();
+        let epoch = new_epoch();
         let value = self.link.run(&MARK, Replication::Ignored, |command| {
             command.arg(1).arg(self.names.mark(bucket)).arg(&epoch);
             command.arg(super::millis(closed_for)).arg(distrusted);
@@ -196,8 +200,9 @@ impl Marks<'_> {
     pub(super) async fn reopen(self) -> Result<usize, StoreError> {
         let mut reopened = stream::iter(Bucket::all())
             .map(async |bucket| {
+                let epoch = new_epoch();
                 let value = self.link.run(&REOPEN, Replication::Ignored, |command| {
-                    command.arg(1).arg(self.names.mark(bucket));
+                    command.arg(1).arg(self.names.mark(bucket)).arg(&epoch);
                 });
                 Answer::read(value.await?).map(|it| it.word() == b"reopened")
             })

@@ -445,6 +445,9 @@ fn checked(values: Vec<Value>, wait: Wait) -> Result<Value, Failure> {
     let [answer, acknowledged]: [Value; 2] =
         values.try_into().map_err(|_| unexpected("not two answers"))?;
     let answer = answer.extract_error().map_err(|it| Failure::Driver(it, Sent::Settled))?;
+    if !has_effect(&answer) {
+        return Ok(answer);
+    }
     // From here on it is applied.
     let acknowledged = acknowledged.extract_error();
     let acknowledged = acknowledged.map_err(|it| Failure::Driver(it, Sent::Unanswered))?;
@@ -458,6 +461,16 @@ fn checked(values: Vec<Value>, wait: Wait) -> Result<Value, Failure> {
     let short = store_error(StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied);
     Err(short.caused_by(Unreplicated { acknowledged, wanted }).into())
 }
+
+/// Whether somebody will act on the answer of a script because of what it wrote. Others would only
+/// be kept from a replay by replicas that are behind.
+fn has_effect(answer: &Value) -> bool {
+    let Value::Array(words) = answer else { return true };
+    let word = |it: &Value| matches!(it, Value::BulkString(word) if EFFECTS.contains(&&word[..]));
+    words.first().is_none_or(word)
+}
+
+const EFFECTS: [&[u8]; 3] = [b"granted", b"applied", b"unknown"];
 
 /// The answers of all nodes; a single server has no name.
 fn by_node(value: Value) -> Vec<(String, Value)> {

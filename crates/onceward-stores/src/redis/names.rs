@@ -7,6 +7,8 @@
 
 use onceward_core::RecordId;
 
+use super::codec::unhex;
+
 /// How many buckets there are: enough that they spread well over tens of nodes, few enough that
 /// looking at all of them takes milliseconds. All processes have to agree: never change it.
 pub(super) const BUCKETS: u16 = 1024;
@@ -54,6 +56,12 @@ impl Names {
     pub(super) fn channel(&self, id: &RecordId) -> String {
         format!("{}:settled:{id}", self.prefix)
     }
+
+    /// Whose channel it is.
+    pub(super) fn of_channel(channel: &str) -> Option<RecordId> {
+        let (_, id) = channel.rsplit_once(':')?;
+        unhex(id.as_bytes()).map(RecordId::from_bytes)
+    }
 }
 
 #[cfg(test)]
@@ -73,5 +81,7 @@ mod tests {
         let names = Names::new("ow");
         assert!(names.record(&id(1, 64)).starts_with("ow:{005}:0140"));
         assert_eq!(names.mark(Bucket(5)), "ow:{005}:mark");
+        assert_eq!(Names::of_channel(&names.channel(&id(1, 64))), Some(id(1, 64)));
+        assert_eq!(Names::of_channel("ow:settled:else"), None);
     }
 }

@@ -180,7 +180,11 @@ impl Listener {
                 }
                 message = messages.next() => match message {
                     None => return Some(()),
-                    Some(message) => self.shared.upgrade()?.hear(message.get_channel_name()),
+                    Some(message) => {
+                        if let Some(id) = Names::of_channel(message.get_channel_name()) {
+                            self.shared.upgrade()?.wake(&id);
+                        }
+                    }
                 },
             }
         }
@@ -217,18 +221,6 @@ impl Listener {
 }
 
 impl Shared {
-    /// A message came on a channel.
-    fn hear(&self, channel: &str) {
-        let waited = self.waited.lock();
-        let of = |id: &&RecordId| self.names.channel(id) == channel;
-        // Few are waited for at a time, and messages come for these only.
-        if let Some(id) = waited.keys().find(of)
-            && let Some(record) = waited.get(id)
-        {
-            record.settled.notify_waiters();
-        }
-    }
-
     fn wake(&self, id: &RecordId) {
         if let Some(record) = self.waited.lock().get(id) {
             record.settled.notify_waiters();

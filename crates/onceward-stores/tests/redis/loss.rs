@@ -45,11 +45,36 @@ async fn after_a_flush_nothing_is_granted_until_an_operator_accepts_the_loss() {
     let late = settle(&store, "running", holder, done, DAY).await.unwrap();
     assert_eq!(late, Fenced::Missing);
 
-    assert!(store.accept_loss().await.unwrap() > 0);
+    // Also where nobody has looked yet.
+    assert_eq!(store.accept_loss().await.unwrap(), 1024);
     for key in KEYS {
         complete(&store, key, "anew").await;
     }
     assert_eq!(store.accept_loss().await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_loss_that_was_accepted_is_accepted_for_everybody() {
+    let Some(server) = onceward_services::redis() else { return };
+    let settings = settings();
+    let (one, two) = (open(&server, &settings).await, open(&server, &settings).await);
+    tell(&server, &["FLUSHALL"]);
+    // An operator's process, which takes the server for a new one.
+    let operator = open(&server, &settings).await;
+    operator.accept_loss().await.unwrap();
+    for index in 0..100 {
+        complete(&one, &format!("one {index}"), "anew").await;
+        complete(&two, &format!("two {index}"), "anew").await;
+    }
+}
+
+#[tokio::test]
+async fn a_quarantine_of_no_time_is_none() {
+    let Some(server) = onceward_services::redis() else { return };
+    let store = open(&server, &Settings { quarantine: Duration::ZERO, ..settings() }).await;
+    granted(&store, "key").await;
+    tell(&server, &["FLUSHALL"]);
+    granted(&store, "key").await;
 }
 
 #[tokio::test]

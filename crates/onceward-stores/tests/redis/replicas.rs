@@ -12,7 +12,7 @@ use onceward_services::RedisPair;
 use onceward_stores::redis::{OpenError, RedisStore, Settings, Unreplicated, Wait};
 use onceward_testkit::proxy::{Proxy, Trouble, Way};
 
-use super::common::{DAY, granted, id, outcome, request, settings, settle, tell};
+use super::common::{DAY, complete, granted, id, outcome, replay, request, settings, settle, tell};
 
 fn waiting() -> Settings {
     let wait = Wait { replicas: 1, timeout: Duration::from_millis(200) };
@@ -37,6 +37,7 @@ async fn a_claim_that_no_replica_has_in_time_is_an_error_until_one_has_it() {
     let Some(pair) = onceward_services::redis_with_replica() else { return };
     let store = open(&pair, waiting()).await;
     let holder = granted(&store, "before").await;
+    complete(&store, "done", "done").await;
     pair.replica.pause();
     let request = request("key");
     let short = Unreplicated { acknowledged: 0, wanted: 1 };
@@ -46,6 +47,7 @@ async fn a_claim_that_no_replica_has_in_time_is_an_error_until_one_has_it() {
         let done = Settlement::Complete(outcome("done"));
         let error = settle(&store, "before", holder, done, DAY).await.unwrap_err();
         assert_eq!(unreplicated(&error), short);
+        assert_eq!(replay(&store, "done").await, "done", "replays go on");
     }
     pair.replica.resume();
     pair.wait_until_linked().unwrap();
@@ -69,7 +71,7 @@ async fn calls_that_wait_for_replicas_go_side_by_side() {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
             for index in 0..10 {
-                super::common::complete(&*store, &format!("{task} {index}"), "done").await;
+                complete(&*store, &format!("{task} {index}"), "done").await;
             }
         })
     });
