@@ -18,16 +18,19 @@ pub(crate) enum Benchmark {
     Gateway,
     /// The embedded store beside the limit of the disk, SQLite and redb
     Embedded,
+    /// The Redis store beside redis-benchmark with the same scripts
+    Redis,
     /// The PostgreSQL store beside pgbench with the same statements
     Postgres,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 6] = [
+const ALL: [Benchmark; 7] = [
     Benchmark::Layer,
     Benchmark::Http,
     Benchmark::Gateway,
     Benchmark::Memory,
+    Benchmark::Redis,
     Benchmark::Postgres,
     Benchmark::Embedded,
 ];
@@ -45,6 +48,10 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
                 crate::status(crate::cargo(words).args(arguments))
             }
             Benchmark::Gateway => gateway(arguments),
+            Benchmark::Redis => {
+                let words = "bench -p onceward-stores --features redis --bench redis --";
+                crate::status(crate::cargo(words).args(arguments))
+            }
             Benchmark::Postgres => {
                 let words = "bench -p onceward-stores --features postgres --bench postgres --";
                 crate::status(crate::cargo(words).args(arguments))

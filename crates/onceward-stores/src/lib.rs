@@ -5,6 +5,7 @@
 //!
 //! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
 //! - `postgres`: `postgres::PostgresStore`, for many processes, and for effects in the same commit.
+//! - `redis`: `redis::RedisStore`, on a Redis or Valkey server, with replicas or as a cluster.
 //! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
 //! [`connect`] opens any of them by its URL.
@@ -17,6 +18,8 @@ mod connect;
 pub mod embedded;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "sealed")]
 pub mod sealed;
 

@@ -24,25 +24,21 @@ async fn works(store: &SharedStore) {
     assert_eq!(store.stats().await.unwrap().records, 1);
 }
 
-/// Which schemes this build knows, and which it would.
+/// What is said about the schemes that there are.
 fn known() -> String {
-    let built = [
-        ("`memory:`", true),
-        ("`file:./data`", cfg!(feature = "embedded")),
-        ("`postgres://localhost`", cfg!(feature = "postgres")),
-        ("`postgresql://localhost`", cfg!(feature = "postgres")),
+    let others = [
+        (cfg!(feature = "embedded"), "embedded", "file:./data"),
+        (cfg!(feature = "redis"), "redis", "redis://localhost"),
+        (cfg!(feature = "postgres"), "postgres", "postgres://localhost"),
     ];
-    let built: Vec<_> = built.iter().filter(|it| it.1).map(|it| it.0).collect();
-    let mut text = format!("this build knows {}", built.join(", "));
-    let left_out = [
-        ("embedded", "file:./data", cfg!(feature = "embedded")),
-        ("postgres", "postgres://localhost", cfg!(feature = "postgres")),
-        ("postgres", "postgresql://localhost", cfg!(feature = "postgres")),
-    ];
-    for (feature, example, _) in left_out.iter().filter(|it| !it.2) {
-        text += &format!(", and with the feature `{feature}` it would `{example}`");
+    let mut known = "this build knows `memory:`".to_owned();
+    for (_, _, example) in others.iter().filter(|(built, ..)| *built) {
+        known += &format!(", `{example}`");
     }
-    text
+    for (_, feature, example) in others.iter().filter(|(built, ..)| !*built) {
+        known += &format!(", and with the feature `{feature}` it would `{example}`");
+    }
+    known
 }
 
 #[tokio::test]
@@ -76,11 +72,15 @@ async fn an_unknown_scheme_is_named_and_told_which_there_are() {
     assert_eq!(refused("mysql://root:secret@db/once").await, text);
 }
 
+#[cfg(not(feature = "redis"))]
 #[tokio::test]
-async fn schemes_that_are_to_come_are_told_so() {
-    for scheme in ["redis", "rediss"] {
-        let text = format!("`{scheme}:` stores are not in this release yet: {}", known());
-        assert_eq!(refused(&format!("{scheme}://user:secret@db:1234/0")).await, text);
+async fn every_redis_scheme_that_was_left_out_names_its_feature() {
+    for scheme in ["redis", "rediss", "redis-cluster", "rediss-cluster"] {
+        let text = format!(
+            "`{scheme}:` stores are not in this build: turn on the feature `redis` of \
+             onceward-stores (or of onceward)"
+        );
+        assert_eq!(refused(&format!("{scheme}://localhost")).await, text);
     }
 }
 
@@ -121,9 +121,13 @@ async fn a_wrong_option_is_named_with_those_that_there_are() {
 
 #[tokio::test]
 async fn neither_errors_nor_debug_show_a_password() {
-    for url in
-        ["redis://:canary@host", "mysql://u:canary@host", "memory:canary@", "file://canary@h/"]
-    {
+    for url in [
+        "redis://:canary@host.invalid",
+        "redis://canary@:x",
+        "mysql://u:canary@host",
+        "memory:canary@",
+        "file://canary@h/",
+    ] {
         let error: ConnectError = connect(url).await.err().expect(url);
         let shown = format!("{error} {error:?} {:?}", Connect::new(url));
         assert!(!shown.contains("canary"), "{shown}");
@@ -219,7 +223,7 @@ mod postgres {
         for (option, problem) in [
             ("schema=A", "must be lower-case letters, digits and underscores, at most 48"),
             ("migrate=yes", "must be `true` or `false`"),
-            ("lock_timeout=5", "must be a time in `ms` or `s`, such as `500ms`"),
+            ("lock_timeout=5", "must be a time in `ms`, `s`, `m` or `h`, such as `500ms`"),
             (
                 "connections=x",
                 "must be a whole number, such as `65536` or `64KiB` (KiB, MiB or GiB)",
@@ -242,6 +246,59 @@ mod postgres {
         assert!(!shown.contains("canary"), "{shown}");
         let url = "postgres://localhost/db?sslrootcert=/nowhere.pem&sslmode=require";
         assert!(refused(url).await.contains("certificates in `/nowhere.pem`"));
+    }
+}
+
+#[cfg(feature = "redis")]
+mod redis {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_redis_url_is_a_server_with_its_options() {
+        let Some(server) = onceward_services::redis() else { return };
+        let options = "prefix=one&timeout=5s&connections=2&margin=1m&quarantine=10m&\
+                       empty=begin&allow=eviction,no-persistence";
+        works(&connect(&format!("{}?{options}", server.url())).await.unwrap()).await;
+        works(&connect(&format!("{}?prefix=two", server.url())).await.unwrap()).await;
+        let keys = onceward_services::ask(&server, &["KEYS", "one:{*}:mark"]).unwrap();
+        assert!(matches!(keys, onceward_services::Reply::List(keys) if keys.len() == 1024));
+    }
+
+    #[tokio::test]
+    async fn a_cluster_url_names_some_of_its_nodes() {
+        let Some(cluster) = onceward_services::redis_cluster() else { return };
+        let nodes = [&cluster.nodes[0], &cluster.nodes[4]];
+        let nodes = nodes.map(|node| format!("127.0.0.1:{}", node.port())).join(",");
+        works(&connect(&format!("redis-cluster://{nodes}")).await.unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn the_wrong_part_of_a_redis_url_is_named() {
+        let host = "the host (after `//`) of a `redis:` URL is missing, as in `redis://localhost`";
+        assert_eq!(refused("redis:").await, host);
+        assert_eq!(refused("redis:localhost").await, host);
+        let several = "the host (after `//`) of a `redis:` URL is one: several are for \
+                       `redis-cluster:`";
+        assert_eq!(refused("redis://a,b").await, several);
+        let database = "the host (after `//`) of a `redis-cluster:` URL ends the URL: a cluster \
+                        has no databases";
+        assert_eq!(refused("redis-cluster://a,b/1").await, database);
+        let allow = "the option `allow` of a `redis:` URL must be `eviction`, `no-persistence`, \
+                     or both with a comma";
+        assert_eq!(refused("redis://localhost?allow=everything").await, allow);
+        let empty =
+            "the option `empty` of a `redis:` URL must be `begin`, `quarantine` or `refuse`";
+        assert_eq!(refused("redis://localhost?empty=maybe").await, empty);
+        let file = "the option `ca` of a `redis:` URL must name a readable file with PEM text";
+        assert_eq!(refused("redis://localhost?ca=/nowhere/ca.pem").await, file);
+        let prefix = "the setting `prefix` of a Redis store must not be empty, and have no braces: \
+                      they mean something";
+        assert_eq!(refused("redis://localhost?prefix={a}").await, prefix);
+        let nobody = refused("redis://127.0.0.1:1").await;
+        assert!(
+            nobody.starts_with("the Redis server cannot be used: redis: unavailable"),
+            "{nobody}"
+        );
     }
 }
 

@@ -7,6 +7,8 @@ use super::{SCHEMES, Support};
 use crate::embedded::OpenError;
 #[cfg(feature = "postgres")]
 use crate::postgres::OpenError as PostgresError;
+#[cfg(feature = "redis")]
+use crate::redis::OpenError as RedisOpenError;
 
 /// Why a URL does not lead to a store. Names the part of it that is wrong, and shows no part
 /// that may hold a password.
@@ -31,12 +33,6 @@ pub enum ConnectError {
         scheme: &'static str,
         /// The feature that brings it.
         feature: &'static str,
-    },
-    /// The scheme's store is still to come.
-    #[error("`{scheme}:` stores are not in this release yet: {}", Known)]
-    NotYet {
-        /// The scheme.
-        scheme: &'static str,
     },
     /// What follows the scheme is wrong.
     #[error("the {part} of a `{scheme}:` URL {problem}")]
@@ -76,6 +72,10 @@ pub enum ConnectError {
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(Box<PostgresError>),
+    /// The URL is right, and the server cannot be used.
+    #[cfg(feature = "redis")]
+    #[error(transparent)]
+    Redis(RedisOpenError),
     /// The runtime stopped in the middle.
     #[error("the runtime stopped while the store was being opened")]
     Interrupted,
@@ -87,11 +87,13 @@ struct Known;
 impl fmt::Display for Known {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this build knows")?;
-        let built = SCHEMES.iter().filter(|it| matches!(it.support, Support::Built(_)));
+        // One example a kind of store; other spellings of it have none.
+        let shown = || SCHEMES.iter().filter(|it| !it.example.is_empty());
+        let built = shown().filter(|it| matches!(it.support, Support::Built(_)));
         for (index, scheme) in built.enumerate() {
             write!(f, "{} `{}`", if index == 0 { "" } else { "," }, scheme.example)?;
         }
-        for scheme in &SCHEMES {
+        for scheme in shown() {
             if let Support::LeftOut(feature) = scheme.support {
                 write!(f, ", and with the feature `{feature}` it would `{}`", scheme.example)?;
             }

@@ -7,6 +7,8 @@ mod memory;
 mod parts;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 
 use std::fmt;
 use std::pin::Pin;
@@ -27,11 +29,13 @@ pub type SharedStore = Arc<dyn FullStore>;
 /// | URL | store | options |
 /// |---|---|---|
 /// | `memory:` | [`MemoryStore`](onceward_core::MemoryStore): gone with the process | `records_max`, `bytes_max` |
+/// | `redis://localhost` | `RedisStore` on a server; `rediss:` with TLS, `redis-cluster://node-1,node-2` and `rediss-cluster:` on a cluster (feature `redis`) | `prefix`, `timeout`, `connections`, `margin`, `wait_replicas`, `wait_timeout`, `quarantine`, `empty`, `allow`, `ca`, `cert`, `key` |
 /// | `file:./data` | `EmbeddedStore` in a directory (feature `embedded`) | `cache_bytes`, `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, `batch_bytes_max` |
 /// | `postgres://user:password@host/database` | `PostgresStore` (feature `postgres`) | `schema`, `migrate`, `connections`, `transactions_max`, `batch_calls_max`, `call_timeout`, `statement_timeout`, `lock_timeout`, `connect_timeout`, `pgbouncer`, `listen`, `listen_url`, `purge_slack_max`, `sslmode`, `sslrootcert`, `application_name`, `options`, `target_session_attrs`, `channel_binding` |
 ///
 /// Options are query parameters, as in `file:./data?cache_bytes=256MiB`: whole numbers, which
-/// may end in `KiB`, `MiB` or `GiB`; times such as `500ms` or `2s`; `true` or `false`. In a directory's name `?`, `#` and `%` are written `%3F`,
+/// may end in `KiB`, `MiB` or `GiB`; times such as `500ms` or `2s`; `true` or `false`; words, which
+/// `docs/stores.md` lists. In a directory's name `?`, `#` and `%` are written `%3F`,
 /// `%23` and `%25`.
 ///
 /// ```
@@ -113,25 +117,26 @@ struct Scheme {
 enum Support {
     Built(Open),
     #[cfg_attr(
-        all(feature = "embedded", feature = "postgres"),
+        all(feature = "embedded", feature = "postgres", feature = "redis"),
         expect(dead_code, reason = "nothing is left out")
     )]
     LeftOut(&'static str),
-    Planned,
 }
 
 /// All that there are. A new store is a line here, and a function that opens it.
-static SCHEMES: [Scheme; 6] = [
+static SCHEMES: [Scheme; 8] = [
     Scheme {
         name: "memory",
         example: "memory:",
         support: Support::Built(|parts| Box::pin(memory::open(parts))),
     },
     Scheme { name: "file", example: "file:./data", support: FILE },
-    Scheme { name: "redis", example: "redis://localhost", support: Support::Planned },
-    Scheme { name: "rediss", example: "rediss://localhost", support: Support::Planned },
+    Scheme { name: "redis", example: "redis://localhost", support: REDIS },
+    Scheme { name: "rediss", example: "", support: REDIS },
+    Scheme { name: "redis-cluster", example: "", support: REDIS },
+    Scheme { name: "rediss-cluster", example: "", support: REDIS },
     Scheme { name: "postgres", example: "postgres://localhost", support: POSTGRES },
-    Scheme { name: "postgresql", example: "postgresql://localhost", support: POSTGRES },
+    Scheme { name: "postgresql", example: "", support: POSTGRES },
 ];
 
 #[cfg(feature = "embedded")]
@@ -143,6 +148,11 @@ const FILE: Support = Support::LeftOut("embedded");
 const POSTGRES: Support = Support::Built(|parts| Box::pin(postgres::open(parts)));
 #[cfg(not(feature = "postgres"))]
 const POSTGRES: Support = Support::LeftOut("postgres");
+
+#[cfg(feature = "redis")]
+const REDIS: Support = Support::Built(|parts| Box::pin(redis::open(parts)));
+#[cfg(not(feature = "redis"))]
+const REDIS: Support = Support::LeftOut("redis");
 
 /// A URL whose scheme is built in.
 struct Address {
@@ -166,7 +176,6 @@ impl Address {
         match *support {
             Support::Built(open) => Ok(Self { open, parts: Parts::parse(scheme, rest)? }),
             Support::LeftOut(feature) => Err(ConnectError::MissingFeature { scheme, feature }),
-            Support::Planned => Err(ConnectError::NotYet { scheme }),
         }
     }
 }

@@ -53,31 +53,36 @@ impl Parts {
 /// What an option sets.
 pub(super) enum Setting<'a> {
     Wide(&'a mut u64),
-    #[cfg(any(feature = "embedded", feature = "postgres"))]
+    #[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
     Size(&'a mut usize),
     #[cfg(feature = "postgres")]
     Flag(&'a mut bool),
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     Time(&'a mut std::time::Duration),
     /// As it was written, escapes and all.
     #[cfg(feature = "postgres")]
     Text(&'a mut Option<String>),
+    /// Whatever is made of the text, or what is wrong with it.
+    #[cfg(feature = "redis")]
+    Parsed(&'a mut dyn FnMut(&str) -> Result<(), &'static str>),
 }
 
 impl Setting<'_> {
     fn set(&mut self, value: &str) -> Result<(), &'static str> {
         match self {
             Self::Wide(target) => **target = number(value)?,
-            #[cfg(any(feature = "embedded", feature = "postgres"))]
+            #[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
             Self::Size(target) => {
                 **target = usize::try_from(number(value)?).map_err(|_| TOO_LARGE)?;
             }
             #[cfg(feature = "postgres")]
             Self::Flag(target) => **target = flag(value)?,
-            #[cfg(feature = "postgres")]
+            #[cfg(any(feature = "postgres", feature = "redis"))]
             Self::Time(target) => **target = time(value)?,
             #[cfg(feature = "postgres")]
             Self::Text(target) => **target = Some(value.to_owned()),
+            #[cfg(feature = "redis")]
+            Self::Parsed(take) => take(value)?,
         }
         Ok(())
     }
@@ -88,16 +93,16 @@ fn flag(value: &str) -> Result<bool, &'static str> {
     value.parse().map_err(|_| "must be `true` or `false`")
 }
 
-/// A time with its unit: a number alone could be either.
-#[cfg(feature = "postgres")]
+/// A time with its unit: a number alone could be any.
+#[cfg(any(feature = "postgres", feature = "redis"))]
 fn time(value: &str) -> Result<std::time::Duration, &'static str> {
-    let (digits, scale) = match value.strip_suffix("ms") {
-        Some(digits) => (digits, 1),
-        None => (value.strip_suffix('s').unwrap_or(""), 1_000),
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    let read = |(unit, scale): (&str, u64)| {
+        Some(value.strip_suffix(unit)?.parse::<u64>().ok()?.saturating_mul(scale))
     };
-    let wrong = "must be a time in `ms` or `s`, such as `500ms`";
-    let number = digits.parse::<u64>().map_err(|_| wrong)?;
-    Ok(std::time::Duration::from_millis(number.saturating_mul(scale)))
+    let millis = units.into_iter().find_map(read);
+    let wrong = "must be a time in `ms`, `s`, `m` or `h`, such as `500ms`";
+    millis.map(std::time::Duration::from_millis).ok_or(wrong)
 }
 
 const TOO_LARGE: &str = "is too large a number";

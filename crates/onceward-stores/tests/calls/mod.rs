@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Fingerprint, Holder, Identity, Key, Lapsed, OperationId, OwnerToken,
-    RecordId, Retention, Scope, Sketch, Store, SystemAmbient,
+    Claim, ClaimRequest, Fenced, Fingerprint, Holder, Identity, Key, Lapsed, OperationId, Outcome,
+    OwnerToken, RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store, StoreError,
+    SystemAmbient, Tag,
 };
 
 pub(crate) const DAY: Retention =
@@ -39,4 +40,55 @@ pub(crate) async fn granted(store: &(impl Store + ?Sized), key: &str) -> Holder 
         Claim::Granted { lease, .. } => Holder { owner: request.owner, fence: lease.fence },
         other => panic!("{key}: {other:?}"),
     }
+}
+
+pub(crate) fn outcome(text: impl Into<String>) -> Outcome {
+    Outcome::whole(Tag::from_static("text/v1"), text.into().into_bytes())
+}
+
+pub(crate) async fn settle(
+    store: &(impl Store + ?Sized),
+    key: &str,
+    holder: Holder,
+    settlement: Settlement,
+    retention: Retention,
+) -> Result<Fenced<()>, StoreError> {
+    store.settle(&SettleRequest { id: id(key), holder, settlement, retention }).await
+}
+
+/// Claims a key and completes it.
+pub(crate) async fn complete(store: &(impl Store + ?Sized), key: &str, text: &str) {
+    let holder = granted(store, key).await;
+    let settlement = Settlement::Complete(outcome(text));
+    let settled = settle(store, key, holder, settlement, DAY).await.unwrap();
+    assert_eq!(settled, Fenced::Applied(()));
+}
+
+/// What a key replays.
+pub(crate) async fn replay(store: &(impl Store + ?Sized), key: &str) -> String {
+    match store.claim(&request(key)).await.unwrap() {
+        Claim::Completed { outcome, .. } => String::from_utf8(outcome.bytes.to_vec()).unwrap(),
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
+pub(crate) fn long() -> bool {
+    std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
+}
+
+/// How often something is killed: set `ONCEWARD_KILLS` for more than the usual few.
+pub(crate) fn kills(usual: u32) -> u32 {
+    std::env::var("ONCEWARD_KILLS").map_or(usual, |it| it.parse().unwrap())
+}
+
+/// Asks again until it is so, for at most ten seconds: for what nobody tells.
+pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    for _ in 0..1_000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
 }

@@ -4,14 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use onceward_core::{
-    Claim, Clock, Fenced, Holder, Retention, SettleRequest, Settlement, Store as _, StoreError,
-};
+use onceward_core::Clock;
 use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
 use tempfile::TempDir;
 
-pub(crate) use crate::calls::{DAY, granted, id, request};
-pub(crate) use crate::ledger::outcome;
+pub(crate) use crate::calls::{DAY, complete, granted, id, long, outcome, replay, request, settle};
 
 pub(crate) fn small() -> Settings {
     Settings {
@@ -29,32 +26,6 @@ pub(crate) fn open(directory: &Path) -> EmbeddedStore {
 pub(crate) fn open_at(directory: &Path, clock: Arc<dyn Clock>) -> EmbeddedStore {
     let surroundings = Surroundings { clock, ..Surroundings::default() };
     EmbeddedStore::open_in(directory, small(), surroundings).unwrap()
-}
-
-pub(crate) async fn settle(
-    store: &EmbeddedStore,
-    key: &str,
-    holder: Holder,
-    settlement: Settlement,
-    retention: Retention,
-) -> Result<Fenced<()>, StoreError> {
-    store.settle(&SettleRequest { id: id(key), holder, settlement, retention }).await
-}
-
-/// Claims a key and completes it.
-pub(crate) async fn complete(store: &EmbeddedStore, key: &str, text: &str) {
-    let holder = granted(store, key).await;
-    let settlement = Settlement::Complete(outcome(text));
-    let settled = settle(store, key, holder, settlement, DAY).await.unwrap();
-    assert_eq!(settled, Fenced::Applied(()));
-}
-
-/// What a key replays.
-pub(crate) async fn replay(store: &EmbeddedStore, key: &str) -> String {
-    match store.claim(&request(key)).await.unwrap() {
-        Claim::Completed { outcome, .. } => String::from_utf8(outcome.bytes.to_vec()).unwrap(),
-        other => panic!("{key}: {other:?}"),
-    }
 }
 
 /// All files under a directory.
@@ -81,9 +52,4 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::copy(&file, &target).unwrap();
     }
-}
-
-/// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
-pub(crate) fn long() -> bool {
-    std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
 }

@@ -40,7 +40,7 @@ async fn fill(store: &Arc<EmbeddedStore>, part: usize, count: usize) {
             tokio::spawn(async move {
                 let text = "x".repeat(1_024);
                 for index in 0..count / TASKS + usize::from(task < count % TASKS) {
-                    complete(&store, &format!("{part}-{task}-{index}"), &text).await;
+                    complete(&*store, &format!("{part}-{task}-{index}"), &text).await;
                 }
             })
         })

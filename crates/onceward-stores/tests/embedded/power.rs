@@ -138,7 +138,7 @@ async fn client(store: Arc<EmbeddedStore>, name: String) -> Vec<(String, Told)> 
             let holder = Holder { owner: request.owner, fence: lease.fence };
             let completed = Settlement::Complete(outcome(body(&key)));
             told.completion_asked = true;
-            let settled = settle(&store, &key, holder, completed, DAY).await;
+            let settled = settle(&*store, &key, holder, completed, DAY).await;
             told.completed = matches!(settled, Ok(Fenced::Applied(())));
         }
         story.push((key, told));

@@ -181,9 +181,9 @@ async fn replays_and_stats_are_right_while_memory_is_written_out_and_cleaned_up(
             tokio::spawn(async move {
                 for index in 0..250 {
                     let key = format!("{task} {index}");
-                    complete(&store, &key, &text(index)).await;
+                    complete(&*store, &key, &text(index)).await;
                     let old = index / 2;
-                    assert_eq!(replay(&store, &format!("{task} {old}")).await, text(old));
+                    assert_eq!(replay(&*store, &format!("{task} {old}")).await, text(old));
                 }
             })
         })
@@ -196,7 +196,7 @@ async fn replays_and_stats_are_right_while_memory_is_written_out_and_cleaned_up(
     assert!(told > 0);
     assert_eq!(store.stats().await.unwrap().records, 2_000);
     for task in 0..8 {
-        assert_eq!(replay(&store, &format!("{task} 249")).await, text(249));
+        assert_eq!(replay(&*store, &format!("{task} 249")).await, text(249));
     }
     drop(store);
     let mut seen = 0;

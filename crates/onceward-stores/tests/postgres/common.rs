@@ -2,18 +2,15 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use onceward_core::{
-    Claim, Fenced, Holder, Retention, SettleRequest, Settlement, Store, StoreError,
-};
 use onceward_services::{Postgres, Server, or_skip};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings};
 use onceward_testkit::proxy::Proxy;
 use tokio_postgres::{Client, NoTls};
 
-pub(crate) use crate::calls::{DAY, granted, id, request, scope};
-pub(crate) use crate::ledger::outcome;
+pub(crate) use crate::calls::{
+    DAY, complete, eventually, granted, id, long, outcome, replay, request, scope, settle,
+};
 
 /// One PostgreSQL for all tests that neither kill nor pause it. Without fsync: what it costs is
 /// not what they test.
@@ -46,48 +43,6 @@ pub(crate) async fn plain(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
-}
-
-pub(crate) async fn settle(
-    store: &impl Store,
-    key: &str,
-    holder: Holder,
-    settlement: Settlement,
-    retention: Retention,
-) -> Result<Fenced<()>, StoreError> {
-    store.settle(&SettleRequest { id: id(key), holder, settlement, retention }).await
-}
-
-/// Claims a key and completes it.
-pub(crate) async fn complete(store: &impl Store, key: &str, text: &str) {
-    let holder = granted(store, key).await;
-    let settlement = Settlement::Complete(outcome(text));
-    let settled = settle(store, key, holder, settlement, DAY).await.unwrap();
-    assert_eq!(settled, Fenced::Applied(()));
-}
-
-/// What a key replays.
-pub(crate) async fn replay(store: &impl Store, key: &str) -> String {
-    match store.claim(&request(key)).await.unwrap() {
-        Claim::Completed { outcome, .. } => String::from_utf8(outcome.bytes.to_vec()).unwrap(),
-        other => panic!("{key}: {other:?}"),
-    }
-}
-
-/// Asks again until it is so, for at most ten seconds: for what nobody tells.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    for _ in 0..1_000 {
-        if is_so().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("never: {what}");
-}
-
-/// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
-pub(crate) fn long() -> bool {
-    std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
 }
 
 /// A proxy before a server, and the server's URL through it.

@@ -85,10 +85,17 @@ impl<F> std::fmt::Debug for ManualHarness<F> {
 ///
 /// ```text
 /// onceward_testkit::store_conformance!(ManualHarness::new(|clock| open(clock)));
+/// onceward_testkit::store_conformance!(or_skip harness_if_the_server_is_there());
 /// ```
+///
+/// After `or_skip` the harness is an `Option`; without one, whoever made it has said so, and
+/// the cases are skipped.
 #[macro_export]
 macro_rules! store_conformance {
-    ($harness:expr) => {
+    (or_skip $harness:expr) => {
+        $crate::store_conformance! { @all $harness }
+    };
+    (@all $harness:expr) => {
         $crate::store_conformance! { @each $harness;
             a_fresh_key_is_granted
             the_same_token_is_granted_the_same_lease_again
@@ -139,11 +146,14 @@ macro_rules! store_conformance {
         $(
             #[tokio::test]
             async fn $case() {
-                let harness = $harness;
+                let Some(harness) = $harness else { return };
                 let rig = $crate::conformance::Rig::new(&harness).await;
                 $crate::conformance::$case(&rig).await;
             }
         )*
+    };
+    ($harness:expr) => {
+        $crate::store_conformance! { @all Some($harness) }
     };
 }
 

@@ -8,19 +8,14 @@
 use std::collections::HashMap;
 
 use onceward_core::{
-    Ended, Fence, Fingerprint, Holder, OperationId, Outcome as StoredOutcome, OwnerToken, Record,
-    Retained, State, Tag, Timestamp,
+    Ended, Fence, Fingerprint, Holder, OperationId, OwnerToken, Record, Retained, State, Timestamp,
 };
 use onceward_testkit::history::{
     Answer, Attempt, Event, Expectations, Outcome, StoreCall, Transition, Violation, check,
 };
 use uuid::Uuid;
 
-use crate::calls::{id, request, scope};
-
-pub(crate) fn outcome(text: impl Into<String>) -> StoredOutcome {
-    StoredOutcome::whole(Tag::from_static("text/v1"), text.into().into_bytes())
-}
+use crate::calls::{id, outcome, request, scope};
 
 const FOR_EVER: Retained = Retained {
     until: Timestamp::from_millis(u64::MAX),

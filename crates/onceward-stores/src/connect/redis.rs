@@ -1,0 +1,122 @@
+//! `redis://localhost`, `rediss://user:password@host:6380/0`, `redis-cluster://node-1,node-2`
+
+use std::fs;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::parts::{Parts, Setting};
+use super::{ConnectError, SharedStore};
+use crate::redis::{Allow, OnEmpty, RedisStore, Settings, Wait};
+
+const PEM: &str = "must name a readable file with PEM text";
+
+pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+    let settings = settings(&parts)?;
+    let urls = urls(&parts)?;
+    let opened = match parts.scheme {
+        "redis-cluster" | "rediss-cluster" => {
+            RedisStore::open_cluster(urls.iter().map(String::as_str), settings).await
+        }
+        _ => RedisStore::open(&urls[0], settings).await,
+    };
+    Ok(Arc::new(opened.map_err(ConnectError::Redis)?))
+}
+
+/// One URL a node, in the words of the driver. All nodes have the same user and password.
+fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
+    let wrong =
+        |problem| ConnectError::Part { scheme: parts.scheme, part: "host (after `//`)", problem };
+    let rest = parts.rest.strip_prefix("//").filter(|rest| !rest.is_empty());
+    let rest = rest.ok_or_else(|| wrong("is missing, as in `redis://localhost`"))?;
+    let Some(scheme) = parts.scheme.strip_suffix("-cluster") else {
+        if rest.contains(',') {
+            return Err(wrong("is one: several are for `redis-cluster:`"));
+        }
+        return Ok(vec![format!("{}://{rest}", parts.scheme)]);
+    };
+    let (login, hosts) = match rest.rsplit_once('@') {
+        Some((login, hosts)) => (format!("{login}@"), hosts),
+        None => (String::new(), rest),
+    };
+    if hosts.trim_end_matches('/').contains('/') {
+        return Err(wrong("ends the URL: a cluster has no databases"));
+    }
+    let hosts = hosts.trim_end_matches('/').split(',');
+    Ok(hosts.map(|host| format!("{scheme}://{login}{host}")).collect())
+}
+
+fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
+    let mut settings = Settings::default();
+    let mut wait = Wait { replicas: 0, timeout: Duration::from_millis(500) };
+    let (mut certificate, mut key) = (None, None);
+    parts.set(&mut [
+        ("prefix", Setting::Parsed(&mut |text| take(text, &mut settings.prefix))),
+        ("timeout", Setting::Time(&mut settings.timeout)),
+        ("connections", Setting::Size(&mut settings.connections)),
+        ("margin", Setting::Time(&mut settings.margin)),
+        ("wait_replicas", Setting::Parsed(&mut |text| take(text, &mut wait.replicas))),
+        ("wait_timeout", Setting::Time(&mut wait.timeout)),
+        ("quarantine", Setting::Time(&mut settings.quarantine)),
+        ("empty", Setting::Parsed(&mut |word| on_empty(word).map(|it| settings.empty = it))),
+        ("allow", Setting::Parsed(&mut |words| allow(words).map(|it| settings.allow = it))),
+        ("ca", Setting::Parsed(&mut |path| pem(path).map(|it| settings.tls.ca = Some(it)))),
+        ("cert", Setting::Parsed(&mut |path| pem(path).map(|it| certificate = Some(it)))),
+        ("key", Setting::Parsed(&mut |path| pem(path).map(|it| key = Some(it)))),
+    ])?;
+    if certificate.is_some() != key.is_some() {
+        let (scheme, option) = (parts.scheme, "cert".to_owned());
+        let problem = "needs `key`, and the other way round";
+        return Err(ConnectError::Option { scheme, option, problem });
+    }
+    settings.tls.client = certificate.zip(key);
+    settings.wait = (wait.replicas > 0).then_some(wait);
+    Ok(settings)
+}
+
+fn take<T: FromStr>(text: &str, target: &mut T) -> Result<(), &'static str> {
+    *target = text.parse().map_err(|_| "must be a small whole number")?;
+    Ok(())
+}
+
+fn on_empty(value: &str) -> Result<OnEmpty, &'static str> {
+    match value {
+        "begin" => Ok(OnEmpty::Begin),
+        "quarantine" => Ok(OnEmpty::Quarantine),
+        "refuse" => Ok(OnEmpty::Refuse),
+        _ => Err("must be `begin`, `quarantine` or `refuse`"),
+    }
+}
+
+fn allow(value: &str) -> Result<Allow, &'static str> {
+    let mut allow = Allow::default();
+    for word in value.split(',') {
+        match word {
+            "eviction" => allow.eviction = true,
+            "no-persistence" => allow.no_persistence = true,
+            _ => return Err("must be `eviction`, `no-persistence`, or both with a comma"),
+        }
+    }
+    Ok(allow)
+}
+
+fn pem(path: &str) -> Result<Vec<u8>, &'static str> {
+    fs::read(path).map_err(|_| PEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_options_the_defaults_apply() {
+        let parts = Parts::parse("redis", "//localhost").unwrap();
+        assert_eq!(settings(&parts).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn every_node_of_a_cluster_gets_the_login() {
+        let parts = Parts::parse("rediss-cluster", "//me:p%40ss@a:1,b:2/").unwrap();
+        assert_eq!(urls(&parts).unwrap(), ["rediss://me:p%40ss@a:1", "rediss://me:p%40ss@b:2"]);
+    }
+}

@@ -1,0 +1,262 @@
+//! What operators and background work ask for: listing, purging, counting.
+//!
+//! Every bucket has an index, a sorted set of its ids by state and then by when they are due. The
+//! scripts that change a record write it in the same step: one `ZADD` for a claim and one for its
+//! settlement, and 50 to 120 bytes a record. `SCAN` would cost the hot path nothing, but it tells
+//! neither order nor what is due: every round of the sweeper, every page and every look for
+//! unknown outcomes would read all records. With the index a purge without anything due is a
+//! thousand small look-ups, a page reads a bucket or two, and counting reads no records at all.
+//! What the index says is never relied on: whether a record is there is for its own key to say.
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use onceward_core::{
+    Page, Purged, Query, Record, RecordId, StateName, Stats, StoreError, StoreErrorKind, Timestamp,
+};
+use redis::Value;
+
+use super::RedisStore;
+use super::answer::{Answer, unreadable};
+use super::codec;
+use super::epochs::AT_ONCE;
+use super::error::unexpected;
+use super::link::Replication;
+use super::names::Bucket;
+use super::scripts::{INDEX, SWEEP};
+
+/// Records whose size is looked at, to estimate that of all.
+const SAMPLES: usize = 64;
+
+/// What `index.lua` says of a bucket.
+struct Look {
+    bucket: Bucket,
+    by_state: [u64; StateName::ALL.len()],
+    due: Vec<RecordId>,
+    sample: Option<RecordId>,
+}
+
+/// What became of a record that was due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swept {
+    Removed,
+    Tombstoned,
+    /// Not due any more, or unreadable: then it stays.
+    Left,
+}
+
+pub(super) async fn get(store: &RedisStore, id: &RecordId) -> Result<Option<Record>, StoreError> {
+    let mut command = redis::cmd("HGETALL");
+    command.arg(store.names.record(id));
+    let value = store.link.call(&command).await?;
+    codec::decode(id, value).map_err(unreadable)
+}
+
+pub(super) async fn list(store: &RedisStore, query: &Query) -> Result<Page, StoreError> {
+    let now = time(store).await?;
+    let first = query.after.map_or(Bucket(0), |after| Bucket::of(&after));
+    let mut buckets = stream::iter(Bucket::all().filter(|bucket| *bucket >= first))
+        .map(|bucket| ids(store, bucket, query))
+        .buffered(AT_ONCE);
+    let mut listing = Listing { query, now, page: Page::default(), last: None };
+    while let Some(ids) = buckets.next().await {
+        let mut records =
+            stream::iter(ids?).map(async |id| (id, get(store, &id).await)).buffered(AT_ONCE);
+        while let Some((id, found)) = records.next().await {
+            if !listing.take(id, found)? {
+                return Ok(listing.page);
+            }
+        }
+    }
+    Ok(listing.page)
+}
+
+struct Listing<'a> {
+    query: &'a Query,
+    now: Timestamp,
+    page: Page,
+    last: Option<RecordId>,
+}
+
+impl Listing<'_> {
+    /// Takes one more record; false if the page is full, and there are more.
+    fn take(
+        &mut self,
+        id: RecordId,
+        found: Result<Option<Record>, StoreError>,
+    ) -> Result<bool, StoreError> {
+        let wanted = match &found {
+            Ok(Some(record)) => self.query.matches(record, self.now),
+            Ok(None) => false,
+            Err(error) if error.kind == StoreErrorKind::Undecodable => true,
+            Err(_) => return found.map(|_| true),
+        };
+        if !wanted {
+            return Ok(true);
+        }
+        if self.page.records.len() + self.page.undecodable.len() == self.query.page_size() {
+            self.page.next = self.last;
+            return Ok(false);
+        }
+        self.last = Some(id);
+        match found {
+            Ok(record) => self.page.records.extend(record),
+            Err(_) => self.page.undecodable.push(id),
+        }
+        Ok(true)
+    }
+}
+
+/// The ids of a bucket that a query may be about, in order.
+async fn ids(
+    store: &RedisStore,
+    bucket: Bucket,
+    query: &Query,
+) -> Result<Vec<RecordId>, StoreError> {
+    let mut command = redis::cmd("ZRANGE");
+    command.arg(store.names.index(bucket));
+    match query.standing {
+        // Of an open record the index does not know whether its lease has lapsed.
+        Some(StateName::Running | StateName::Unknown) => {
+            command.arg("-inf").arg(format!("({}", 2 * SPAN)).arg("BYSCORE");
+        }
+        _ => {
+            command.arg(0).arg(-1);
+        }
+    }
+    let value = store.link.call(&command).await?;
+    let mut ids = record_ids(value)?;
+    ids.retain(|id| query.after.is_none_or(|after| *id > after));
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// As in `common.lua`.
+const SPAN: u64 = 1 << 44;
+
+pub(super) async fn purge(store: &RedisStore, limit: usize) -> Result<Purged, StoreError> {
+    let mut purged = Purged::default();
+    let mut looks = stream::iter(store.buckets_in_turn())
+        .map(|bucket| look(store, bucket, limit.saturating_add(1)))
+        .buffered(AT_ONCE);
+    while let Some(found) = looks.next().await {
+        let due = found?.due;
+        let left = limit - purged.removed - purged.tombstoned;
+        purged.more |= due.len() > left;
+        let mut swept = stream::iter(due.into_iter().take(left))
+            .map(async |id| sweep(store, &id).await)
+            .buffer_unordered(AT_ONCE);
+        while let Some(swept) = swept.next().await {
+            match swept? {
+                Swept::Removed => purged.removed += 1,
+                Swept::Tombstoned => purged.tombstoned += 1,
+                Swept::Left => {}
+            }
+        }
+        if purged.more {
+            break;
+        }
+    }
+    Ok(purged)
+}
+
+async fn sweep(store: &RedisStore, id: &RecordId) -> Result<Swept, StoreError> {
+    let value = store.link.run(&SWEEP, Replication::Ignored, |command| {
+        command.arg(2).arg(store.names.record(id)).arg(store.names.index(Bucket::of(id)));
+        command.arg(&id.as_bytes()[..]);
+    });
+    match Answer::read(value.await?)?.word() {
+        b"removed" => Ok(Swept::Removed),
+        b"tombstoned" => Ok(Swept::Tombstoned),
+        b"same" => Ok(Swept::Left),
+        b"undecodable" => {
+            tracing::error!(%id, "a record that is due cannot be read, and is left alone");
+            Ok(Swept::Left)
+        }
+        _ => Err(unexpected("not what becomes of a record")),
+    }
+}
+
+pub(super) async fn stats(store: &RedisStore) -> Result<Stats, StoreError> {
+    let mut stats = Stats::default();
+    let mut samples = Vec::new();
+    let mut looks =
+        stream::iter(Bucket::all()).map(|bucket| look(store, bucket, 0)).buffer_unordered(AT_ONCE);
+    while let Some(look) = looks.next().await {
+        let look = look?;
+        for (sum, count) in stats.by_state.iter_mut().zip(look.by_state) {
+            *sum += count;
+            stats.records += count;
+        }
+        samples.extend(look.sample.map(|id| (look.bucket, id)));
+    }
+    stats.bytes = stats.records * average_bytes(store, samples).await?;
+    Ok(stats)
+}
+
+/// What a record takes, by those of a few buckets.
+async fn average_bytes(
+    store: &RedisStore,
+    samples: Vec<(Bucket, RecordId)>,
+) -> Result<u64, StoreError> {
+    let step = (samples.len() / SAMPLES).max(1);
+    let mut sizes = stream::iter(samples.into_iter().step_by(step))
+        .map(async |(_, id)| {
+            let mut command = redis::cmd("MEMORY");
+            command.arg("USAGE").arg(store.names.record(&id));
+            store.link.call(&command).await
+        })
+        .buffer_unordered(AT_ONCE);
+    let (mut bytes, mut count) = (0, 0);
+    while let Some(size) = sizes.next().await {
+        if let Value::Int(size) = size? {
+            bytes += u64::try_from(size).unwrap_or(0);
+            count += 1;
+        }
+    }
+    Ok(bytes / count.max(1))
+}
+
+async fn look(store: &RedisStore, bucket: Bucket, due: usize) -> Result<Look, StoreError> {
+    let value = store.link.run(&INDEX, Replication::Ignored, |command| {
+        command.arg(1).arg(store.names.index(bucket)).arg(due);
+    });
+    let odd = || unexpected("not what an index says");
+    let Value::Array(parts) = value.await? else { return Err(odd()) };
+    let [counts, due, sample] = <[Value; 3]>::try_from(parts).map_err(|_| odd())?;
+    let counts: Vec<u64> = redis::from_redis_value(counts).map_err(|_| odd())?;
+    let by_state = counts.try_into().map_err(|_| odd())?;
+    let sample = match sample {
+        Value::Nil => None,
+        one => record_ids(Value::Array(vec![one]))?.pop(),
+    };
+    Ok(Look { bucket, by_state: reordered(by_state), due: record_ids(due)?, sample })
+}
+
+/// From the order of `PLACES` in `common.lua` to that of [`StateName::ALL`].
+fn reordered(counts: [u64; 6]) -> [u64; StateName::ALL.len()] {
+    let [running, unknown, completed, failed, released, expired] = counts;
+    let mut by_state = [0; StateName::ALL.len()];
+    by_state[StateName::Running as usize] = running;
+    by_state[StateName::Unknown as usize] = unknown;
+    by_state[StateName::Completed as usize] = completed;
+    by_state[StateName::Failed as usize] = failed;
+    by_state[StateName::Released as usize] = released;
+    by_state[StateName::Expired as usize] = expired;
+    by_state
+}
+
+/// Members that are no ids are not ours.
+fn record_ids(value: Value) -> Result<Vec<RecordId>, StoreError> {
+    let members: Vec<Vec<u8>> =
+        redis::from_redis_value(value).map_err(|_| unexpected("not a list of ids"))?;
+    let ids = members.into_iter().filter_map(|it| <[u8; 32]>::try_from(it).ok());
+    Ok(ids.map(RecordId::from_bytes).collect())
+}
+
+/// The server's time.
+async fn time(store: &RedisStore) -> Result<Timestamp, StoreError> {
+    let value = store.link.call(&redis::cmd("TIME")).await?;
+    let (seconds, micros): (u64, u64) =
+        redis::from_redis_value(value).map_err(|_| unexpected("not a time"))?;
+    Ok(Timestamp::from_millis(seconds * 1_000 + micros / 1_000))
+}

@@ -1,0 +1,234 @@
+//! Records as hashes that `redis-cli` can show: one field a property, times in milliseconds.
+
+use bytes::Bytes;
+use onceward_core::{
+    ClaimRequest, Content, Fence, Fingerprint, InvalidScope, Key, OperationId, Outcome, OwnerToken,
+    Record, RecordId, Resource, Retained, Scope, Sketch, State, Tag, Timestamp,
+};
+use redis::{Cmd, Value};
+
+/// The newest format that this release reads, and the one that `claim.lua` writes.
+const FORMAT: u8 = 1;
+
+/// Why a hash is not a record: the field that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Undecodable(pub(super) &'static str);
+
+/// Adds the fields that a new record gets as they are.
+pub(super) fn put_fields(request: &ClaimRequest, command: &mut Cmd) {
+    let scope = &request.scope;
+    let fields = [
+        ("tenant", Some(scope.tenant())),
+        ("caller", Some(scope.caller())),
+        ("operation_name", Some(scope.operation())),
+        ("api_version", scope.api_version()),
+        ("parent", scope.parent()),
+        ("region", scope.region()),
+        ("key", request.key.as_ref().map(Key::expose)),
+    ];
+    for (field, value) in fields {
+        if let Some(value) = value {
+            command.arg(field).arg(value);
+        }
+    }
+    if !request.sketch.as_bytes().is_empty() {
+        command.arg("sketch").arg(request.sketch.as_bytes());
+    }
+}
+
+/// Adds an outcome, as `decide.lua` takes it.
+pub(super) fn put_outcome(outcome: &Outcome, command: &mut Cmd) {
+    let content = match outcome.content {
+        Content::Whole => "whole",
+        Content::Reference => "reference",
+        Content::Omitted => "omitted",
+    };
+    command.arg(content).arg(outcome.tag.as_str()).arg(&outcome.bytes[..]);
+    if let Some(resource) = &outcome.resource {
+        command.arg(&resource.kind).arg(&resource.id);
+    }
+}
+
+/// An outcome, as `claim.lua` answers it.
+pub(super) fn take_outcome(parts: [Option<Bytes>; 5]) -> Result<Outcome, Undecodable> {
+    let [content, tag, bytes, kind, id] = parts;
+    let content = match content.as_deref() {
+        Some(b"whole") => Content::Whole,
+        Some(b"reference") => Content::Reference,
+        Some(b"omitted") => Content::Omitted,
+        _ => return Err(Undecodable("content")),
+    };
+    let resource = match (kind, id) {
+        (Some(kind), Some(id)) => {
+            let (kind, id) = (text(&kind, "resource_kind")?, text(&id, "resource_id")?);
+            Some(Box::new(Resource { kind: kind.to_owned(), id: id.to_owned() }))
+        }
+        (None, None) => None,
+        _ => return Err(Undecodable("resource_id")),
+    };
+    let tag = text(&tag.ok_or(Undecodable("tag"))?, "tag")?.to_owned();
+    let bytes = bytes.ok_or(Undecodable("outcome"))?;
+    Ok(Outcome { content, tag: Tag::from_stored(tag), bytes, resource })
+}
+
+/// A record from all fields of its hash; `None` if there are none.
+pub(super) fn decode(id: &RecordId, value: Value) -> Result<Option<Record>, Undecodable> {
+    let pairs: Vec<(Bytes, Bytes)> =
+        redis::from_redis_value(value).map_err(|_| Undecodable("hash"))?;
+    if pairs.is_empty() {
+        return Ok(None);
+    }
+    let fields = Fields(pairs);
+    fields.check_format()?;
+    Ok(Some(Record {
+        id: *id,
+        operation: fields.text("operation")?.parse().map_err(|_| Undecodable("operation"))?,
+        scope: fields.scope().map_err(|_| Undecodable("tenant"))?,
+        key: fields.key()?,
+        fingerprint: Fingerprint::from_digest(fields.number("rules")?, fields.hex("fingerprint")?),
+        sketch: Sketch::from_stored(&fields.get("sketch").unwrap_or_default()),
+        state: fields.state()?,
+        owner: OwnerToken::from_bytes(fields.hex("owner")?),
+        fence: Fence(fields.number("fence")?),
+        attempts: fields.number("attempts")?,
+        taken_over: fields.get("taken_over").is_some_and(|it| it == "1"),
+        created_at: fields.time("created_at")?,
+        updated_at: fields.time("updated_at")?,
+    }))
+}
+
+struct Fields(Vec<(Bytes, Bytes)>);
+
+impl Fields {
+    fn get(&self, field: &'static str) -> Option<Bytes> {
+        self.0.iter().find(|(name, _)| name == field).map(|(_, value)| value.clone())
+    }
+
+    fn text(&self, field: &'static str) -> Result<String, Undecodable> {
+        let value = self.get(field).ok_or(Undecodable(field))?;
+        text(&value, field).map(str::to_owned)
+    }
+
+    fn optional(&self, field: &'static str) -> Result<Option<String>, Undecodable> {
+        self.get(field).map(|value| text(&value, field).map(str::to_owned)).transpose()
+    }
+
+    fn number<N: std::str::FromStr>(&self, field: &'static str) -> Result<N, Undecodable> {
+        self.text(field)?.parse().map_err(|_| Undecodable(field))
+    }
+
+    fn time(&self, field: &'static str) -> Result<Timestamp, Undecodable> {
+        self.number(field).map(Timestamp::from_millis)
+    }
+
+    fn hex<const N: usize>(&self, field: &'static str) -> Result<[u8; N], Undecodable> {
+        unhex(self.text(field)?.as_bytes()).ok_or(Undecodable(field))
+    }
+
+    /// `version/oldest reader`: a newer release may add fields and still let this one read.
+    fn check_format(&self) -> Result<(), Undecodable> {
+        let format = self.text("format")?;
+        let (_, reader) = format.split_once('/').ok_or(Undecodable("format"))?;
+        match reader.parse::<u8>() {
+            Ok(reader) if reader <= FORMAT => Ok(()),
+            Ok(_) => Err(Undecodable("format (it needs a newer release)")),
+            Err(_) => Err(Undecodable("format")),
+        }
+    }
+
+    fn scope(&self) -> Result<Scope, Undecodable> {
+        let optional =
+            [self.optional("api_version")?, self.optional("parent")?, self.optional("region")?];
+        let (tenant, caller) = (self.text("tenant")?, self.text("caller")?);
+        let build = || {
+            let mut scope = Scope::new(&tenant, &caller, &self.operation_name())?;
+            let [version, parent, region] = &optional;
+            if let Some(version) = version {
+                scope = scope.with_api_version(version)?;
+            }
+            if let Some(parent) = parent {
+                scope = scope.with_parent(parent)?;
+            }
+            if let Some(region) = region {
+                scope = scope.with_region(region)?;
+            }
+            Ok::<_, InvalidScope>(scope)
+        };
+        build().map_err(|_| Undecodable("tenant"))
+    }
+
+    /// Empty, which no scope accepts, where it is missing.
+    fn operation_name(&self) -> String {
+        self.text("operation_name").unwrap_or_default()
+    }
+
+    fn key(&self) -> Result<Option<Key>, Undecodable> {
+        let key = self.optional("key")?;
+        key.map(|key| Key::new(key).map_err(|_| Undecodable("key"))).transpose()
+    }
+
+    fn state(&self) -> Result<State, Undecodable> {
+        Ok(match self.text("state")?.as_str() {
+            "running" => State::Running { lease_until: self.time("lease_until")? },
+            "unknown" => State::Unknown,
+            "completed" => {
+                State::Completed { outcome: self.outcome()?, retained: self.retained()? }
+            }
+            "failed" => State::Failed { outcome: self.outcome()?, retained: self.retained()? },
+            "released" => State::Released { retained: self.retained()? },
+            "expired" => State::Expired { retained: self.retained()? },
+            _ => return Err(Undecodable("state")),
+        })
+    }
+
+    fn retained(&self) -> Result<Retained, Undecodable> {
+        let (until, tombstone_until) = (self.time("keep_until")?, self.time("tombstone_until")?);
+        Ok(Retained { until, tombstone_until })
+    }
+
+    fn outcome(&self) -> Result<Outcome, Undecodable> {
+        let parts = ["content", "tag", "outcome", "resource_kind", "resource_id"];
+        take_outcome(parts.map(|field| self.get(field)))
+    }
+}
+
+fn text<'a>(value: &'a [u8], field: &'static str) -> Result<&'a str, Undecodable> {
+    std::str::from_utf8(value).map_err(|_| Undecodable(field))
+}
+
+pub(super) fn operation(text: &[u8]) -> Result<OperationId, Undecodable> {
+    let text = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    text.ok_or(Undecodable("operation"))
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+}
+
+pub(super) fn unhex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_come_back_as_bytes() {
+        let bytes: [u8; 4] = [0, 0x1f, 0xa0, 0xff];
+        assert_eq!(hex(&bytes), "001fa0ff");
+        assert_eq!(unhex(b"001fa0ff"), Some(bytes));
+        assert_eq!(unhex::<4>(b"001fa0f"), None);
+        assert_eq!(unhex::<1>(b"0g"), None);
+    }
+}

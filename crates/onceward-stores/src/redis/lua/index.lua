@@ -1,0 +1,18 @@
+-- What a bucket's index says: how many records of each state, which of them are due, and one of
+-- them at random.
+--
+-- KEYS  index of a bucket: a sorted set of ids, by state and then by when they are due
+-- ARGV  how many that are due
+local now, left = clock(), tonumber(ARGV[1])
+local counts, due = {}, {}
+for state, position in pairs(PLACES) do
+  local from = position * SPAN
+  counts[position + 1] = redis.call('ZCOUNT', KEYS[1], digits(from), digits(from + SPAN - 1))
+  if state ~= 'running' and state ~= 'unknown' and left > 0 then
+    local found = redis.call('ZRANGE', KEYS[1], digits(from), digits(from + now), 'BYSCORE',
+      'LIMIT', '0', tostring(left))
+    for _, id in ipairs(found) do due[#due + 1] = id end
+    left = left - #found
+  end
+end
+return { counts, due, redis.call('ZRANDMEMBER', KEYS[1]) }

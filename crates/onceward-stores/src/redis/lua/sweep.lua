@@ -1,0 +1,24 @@
+-- Time has passed for one record: `machine::sweep`.
+--
+-- KEYS  record, index of its bucket
+-- ARGV  id
+local now = clock()
+local record, problem = read(KEYS[1])
+if problem then
+  -- Never removed; out of the way of what is due, and still listed.
+  place(KEYS[2], 'unknown', 0, ARGV[1])
+  return { 'undecodable' }
+end
+local standing = record and standing(record, now)
+if not standing then
+  redis.call('DEL', KEYS[1])
+  redis.call('ZREM', KEYS[2], ARGV[1])
+  return { 'removed' }
+end
+if standing ~= 'expired' or record.state == 'expired' then return { 'same' } end
+-- `updated_at` stays: nothing about the operation changed.
+place(KEYS[2], 'expired', record.tombstone_until, ARGV[1])
+redis.call('HSET', KEYS[1], 'state', 'expired')
+redis.call('HDEL', KEYS[1], 'content', 'tag', 'outcome', 'resource_kind', 'resource_id', 'sketch',
+  'waited')
+return { 'tombstoned' }

@@ -1,0 +1,60 @@
+//! Servers, stores on them, and short words for what tests do to both.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use onceward_services::{RedisCluster, Reply, Server, ask};
+use onceward_stores::redis::{RedisStore, Settings};
+
+pub(crate) use crate::calls::{
+    DAY, complete, granted, id, kills, long, outcome, replay, request, settle,
+};
+
+/// One server for all tests that leave it alone; it ends with the process.
+pub(crate) fn shared() -> Option<&'static Server> {
+    static SHARED: OnceLock<Option<Server>> = OnceLock::new();
+    SHARED.get_or_init(onceward_services::redis).as_ref()
+}
+
+/// One cluster for all tests that leave it alone.
+pub(crate) fn shared_cluster() -> Option<&'static RedisCluster> {
+    static SHARED: OnceLock<Option<RedisCluster>> = OnceLock::new();
+    SHARED.get_or_init(onceward_services::redis_cluster).as_ref()
+}
+
+/// Settings with a prefix that nobody else has.
+pub(crate) fn settings() -> Settings {
+    static STORES: AtomicU64 = AtomicU64::new(0);
+    let prefix = format!("test-{}", STORES.fetch_add(1, Ordering::Relaxed));
+    // Long: other tests make the machine slow.
+    Settings { prefix, timeout: Duration::from_secs(10), ..Settings::default() }
+}
+
+pub(crate) async fn open(server: &Server) -> RedisStore {
+    RedisStore::open(server.url(), settings()).await.unwrap()
+}
+
+/// What a server answers, which is no error.
+pub(crate) fn tell(server: &Server, words: &[&str]) -> Reply {
+    match ask(server, words).unwrap() {
+        Reply::Error(error) => panic!("{words:?}: {error}"),
+        reply => reply,
+    }
+}
+
+/// Lets time pass for a store on servers whose clock cannot be moved: everything in it gets
+/// older instead, which is the same to scripts that compare their clock with what is stored.
+pub(crate) fn age(servers: &[&Server], prefix: &str, duration: Duration) {
+    let by = duration.as_millis().to_string();
+    // A replica has what its primary has.
+    for server in servers.iter().filter(|server| is_primary(server)) {
+        let reply = tell(server, &["EVAL", include_str!("age.lua"), "0", prefix, &by]);
+        assert_eq!(reply, Reply::from("OK"));
+    }
+}
+
+pub(crate) fn is_primary(server: &Server) -> bool {
+    let role = ask(server, &["INFO", "replication"]);
+    matches!(role, Ok(Reply::Text(text)) if text.contains("role:master"))
+}
