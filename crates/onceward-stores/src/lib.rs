@@ -6,6 +6,7 @@
 //! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
 //! - `postgres`: `postgres::PostgresStore`, for many processes, and for effects in the same commit.
 //! - `redis`: `redis::RedisStore`, on a Redis or Valkey server, with replicas or as a cluster.
+//! - `tiered`: `tiered::Tiered`, PostgreSQL with Redis before it for what is settled already.
 //! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
 //! [`connect`] opens any of them by its URL.
@@ -13,14 +14,20 @@
 // A panic in here would make an outcome unknown that is known.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
+#[cfg(any(feature = "embedded", feature = "tiered"))]
+mod codec;
 mod connect;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(any(feature = "sealed", feature = "tiered"))]
+mod grants;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sealed")]
 pub mod sealed;
+#[cfg(feature = "tiered")]
+pub mod tiered;
 
 pub use connect::{Connect, ConnectError, SharedStore, connect};

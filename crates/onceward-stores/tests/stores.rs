@@ -20,7 +20,7 @@ mod embedded {
 
 mod postgres {
     pub(crate) mod common;
-    mod conformance;
+    pub(crate) mod conformance;
     mod faults;
     mod kill;
     mod migrations;
@@ -51,4 +51,12 @@ mod sealed {
     mod keys;
     mod rotation;
     mod tamper;
+}
+
+mod tiered {
+    mod common;
+    mod conformance;
+    mod faults;
+    mod kill;
+    mod tiers;
 }

@@ -38,7 +38,6 @@
 //!
 //! Unix only: it writes at positions, and syncs directories.
 
-mod codec;
 mod directory;
 mod disk;
 mod error;
@@ -75,7 +74,7 @@ pub use error::OpenError;
 pub use settings::Settings;
 pub use verify::{Finding, Report, verify};
 
-use codec::Decoded;
+use crate::codec::Decoded;
 use directory::{Directory, Found};
 use log::{Log, Recovered};
 use ops::OpKind;

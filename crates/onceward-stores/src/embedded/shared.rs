@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use onceward_core::{Effect, RecordId, Stats, StoreError, StoreErrorKind};
 use parking_lot::{Condvar, Mutex};
 
-use super::codec::{self, Decoded, Life};
 use super::directory::Directory;
 use super::disk::Disk;
 use super::log::{Full, Number, Segment};
@@ -16,6 +15,7 @@ use super::settings::Settings;
 use super::tally::Tally;
 use super::time::StoreClock;
 use super::tree::{self, Entry, Tree, TreeError};
+use crate::codec::{self, Decoded, Life};
 
 /// One open store.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use onceward_core::{Fence, StateName, Stats, Timestamp};
 
-use super::codec::Boot;
+use crate::codec::Boot;
 
 /// Counters and marks that change with every batch and travel in its frame, so that they
 /// are never out of step with the records.

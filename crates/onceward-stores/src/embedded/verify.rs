@@ -6,14 +6,14 @@ use std::sync::Arc;
 use onceward_core::{RecordId, Timestamp};
 
 use super::Contents;
-use super::codec::{self, Life};
 use super::directory::Directory;
 use super::disk::{Disk, MachineDisk};
 use super::error::OpenError;
 use super::settings::Settings;
-use super::tally::Tally;
+use super::tally::{Counted, Tally};
 use super::tree::{Due, Entry, Tree, TreeError, due_key};
 use super::writer::due_of;
+use crate::codec::{self, Life};
 
 /// Records between two calls of `progress`.
 const TELL_EVERY: u64 = 10_000;
@@ -134,7 +134,7 @@ fn look_at_records(
             .and_then(|bytes| codec::decode(&id, &bytes, life).map_err(|error| why(&error)));
         match decoded {
             Ok(decoded) => {
-                counted.add(decoded.counted);
+                counted.add(Counted { state: decoded.state, bytes: decoded.bytes });
                 let record = decoded.record;
                 let due = due_of(Some(&record)).map(|at| due_key(Due { at, id }));
                 match due.map(|key| tree.get(&key)) {

@@ -14,13 +14,13 @@ use onceward_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-use super::codec::{self, Decoded};
 use super::log::{AppendError, Frame, Log, Number, Segment};
 use super::ops::{self, OpKind};
 use super::recent::{IdMap, Known, Recent};
 use super::shared::{Shared, failed, unreadable};
 use super::tally::{Counted, Tally};
 use super::tree::{self, Due};
+use crate::codec::{self, Decoded};
 
 /// How often the free space is looked at: so often that no disk fills the reserve meanwhile.
 const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(20);
@@ -290,7 +290,9 @@ impl Writer {
             (Some(Known::Changed) | None, _) => {}
         }
         Ok(match self.shared.read(id)? {
-            Some(Decoded { record, counted }) => (Some(Box::new(record)), Some(counted)),
+            Some(Decoded { record, state, bytes }) => {
+                (Some(Box::new(record)), Some(Counted { state, bytes }))
+            }
             None => (None, None),
         })
     }

@@ -17,12 +17,20 @@ struct Migration {
 }
 
 /// All of them, in order. Never changed once released: a new one is a new line.
-const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    name: "records",
-    oldest_reader: 1,
-    sql: include_str!("migrations/0001_records.sql"),
-}];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "records",
+        oldest_reader: 1,
+        sql: include_str!("migrations/0001_records.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "cache_generation",
+        oldest_reader: 1,
+        sql: include_str!("migrations/0002_cache_generation.sql"),
+    },
+];
 
 const VERSIONS: &str = include_str!("migrations/0000_versions.sql");
 

@@ -36,6 +36,8 @@
 
 mod columns;
 mod error;
+#[cfg(feature = "tiered")]
+mod generation;
 mod lanes;
 mod migrate;
 mod row;
@@ -70,6 +72,9 @@ pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
 pub use tokio_postgres;
 pub use transactions::Transactions;
+
+#[cfg(feature = "tiered")]
+pub(crate) use generation::Generation;
 
 use error::Fault;
 use lanes::{Job, Lanes};

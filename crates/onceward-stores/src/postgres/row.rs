@@ -72,7 +72,10 @@ impl Stored {
     }
 }
 
-fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &'static str) -> Result<T, Undecodable> {
+pub(super) fn get<'a, T: FromSql<'a>>(
+    row: &'a Row,
+    column: &'static str,
+) -> Result<T, Undecodable> {
     row.try_get(column).map_err(|_| Undecodable(column))
 }
 

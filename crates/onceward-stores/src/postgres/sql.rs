@@ -28,6 +28,10 @@ pub(super) struct Statements {
     pub(super) try_lock: Statement,
     pub(super) transaction_id: Statement,
     pub(super) transaction_status: Statement,
+    #[cfg(feature = "tiered")]
+    pub(super) generation: Statement,
+    #[cfg(feature = "tiered")]
+    pub(super) next_generation: Statement,
 }
 
 /// What a row is read from.
@@ -71,6 +75,10 @@ impl Statements {
             try_lock: bind("SELECT pg_try_advisory_xact_lock($1::bigint)", vec![T::INT8]),
             transaction_id: bind("SELECT pg_current_xact_id()::text, pg_backend_pid()", vec![]),
             transaction_status: bind(include_str!("sql/status.sql"), vec![T::TEXT, T::INT4]),
+            #[cfg(feature = "tiered")]
+            generation: bind(include_str!("sql/generation.sql"), vec![]),
+            #[cfg(feature = "tiered")]
+            next_generation: bind(include_str!("sql/next_generation.sql"), vec![]),
         }
     }
 }

@@ -37,14 +37,14 @@ const CLUSTER_RETRIES: u32 = 8;
 
 /// Where a store is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Address {
+pub(crate) enum Address {
     Server(String),
     /// Nodes to ask for the others.
     Cluster(Vec<String>),
 }
 
 /// Connections to a server or a cluster. Every call has a time limit of its own.
-pub(super) struct Link {
+pub(crate) struct Link {
     lanes: Vec<Arc<Lane>>,
     next: AtomicUsize,
     timeout: std::time::Duration,
@@ -61,7 +61,7 @@ pub(super) enum Replication<'a> {
 }
 
 impl Link {
-    pub(super) fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
+    pub(crate) fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
         let lane = |_| Lane::new(address, settings).map(Arc::new);
         Ok(Self {
             lanes: (0..settings.connections).map(lane).collect::<RedisResult<_>>()?,
@@ -72,7 +72,7 @@ impl Link {
     }
 
     /// One command, one answer.
-    pub(super) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
+    pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
         self.send(Message::One(command)).await.map_err(Failure::into_error).and_then(only)
     }
 

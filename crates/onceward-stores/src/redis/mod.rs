@@ -13,10 +13,10 @@
 mod admin;
 mod answer;
 mod checks;
-mod codec;
+pub(crate) mod codec;
 mod epochs;
 mod error;
-mod link;
+pub(crate) mod link;
 mod names;
 mod scripts;
 mod settings;
@@ -347,6 +347,6 @@ fn check(settings: &Settings) -> Result<(), OpenError> {
 }
 
 /// One provider for TLS, also where somebody else in the process has not chosen yet.
-fn choose_provider() {
+pub(crate) fn choose_provider() {
     let _chosen_already = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

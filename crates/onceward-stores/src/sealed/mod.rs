@@ -47,7 +47,6 @@
 
 mod envelope;
 mod error;
-mod grants;
 mod keys;
 mod packer;
 mod payload;
@@ -66,8 +65,8 @@ pub use envelope::SEAL_BYTES_MAX;
 pub use error::{SealError, SealProblem};
 pub use keys::{KEY_BYTES, KEY_ID_BYTES_MAX, KeyProblem, Keys, KeysError};
 
+use crate::grants::{Grant, Grants};
 use envelope::{Bound, Envelopes};
-use grants::{Grant, Grants};
 
 /// How outcomes are sealed.
 #[derive(Debug, Clone)]

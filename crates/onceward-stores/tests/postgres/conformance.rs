@@ -17,7 +17,7 @@ use super::common::{fresh_name, long, plain, shared, small};
 
 /// Stores on a clock of their own: sessions find a function `clock_timestamp` of ours before
 /// PostgreSQL's, which looks up the time of their `application_name`.
-struct Moved {
+pub(crate) struct Moved {
     url: String,
     name: String,
     settings: fn(Settings) -> Settings,
@@ -50,7 +50,7 @@ fn moved(port: u16) -> Moved {
     Moved { url, name, settings: |it| it, wrap: |store| Arc::new(store) }
 }
 
-fn directly() -> Option<Moved> {
+pub(crate) fn directly() -> Option<Moved> {
     Some(moved(moved_database()?.port()))
 }
 
@@ -76,11 +76,7 @@ impl Harness for Moved {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        let sql = "INSERT INTO clock.moved VALUES ($1, '2026-11-16') ON CONFLICT DO NOTHING";
-        let clock = plain(&self.url).await;
-        clock.execute_typed(sql, &[(&self.name, tokio_postgres::types::Type::TEXT)]).await.unwrap();
-        let store = PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap();
-        (self.wrap)(store)
+        (self.wrap)(self.store().await)
     }
 
     async fn pass(&self, duration: Duration) {
@@ -91,6 +87,16 @@ impl Harness for Moved {
             self.name
         );
         clock.batch_execute(&sql).await.unwrap();
+    }
+}
+
+impl Moved {
+    /// A store whose clock stands still until it is moved.
+    pub(crate) async fn store(&self) -> PostgresStore {
+        let sql = "INSERT INTO clock.moved VALUES ($1, '2026-11-16') ON CONFLICT DO NOTHING";
+        let clock = plain(&self.url).await;
+        clock.execute_typed(sql, &[(&self.name, tokio_postgres::types::Type::TEXT)]).await.unwrap();
+        PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap()
     }
 }
 
@@ -105,7 +111,10 @@ macro_rules! conformance {
 }
 
 /// Random sequences at the store and at the truth table.
-fn answers_as_the_truth_table_does(harness: fn() -> Option<Moved>, cases: u32) {
+pub(crate) fn answers_as_the_truth_table_does<H: Harness>(
+    harness: impl Fn() -> Option<H>,
+    cases: u32,
+) {
     if harness().is_none() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What this process was granted, so that sealing an outcome needs no look at the store.
+//! What this process was granted, so that decorators need no look at the store when it is settled.
 
 use std::collections::HashMap;
 use std::mem;
@@ -12,22 +12,22 @@ const GENERATION: usize = 16_384;
 
 /// What a grant is about. Under one fence it never changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) operation: OperationId,
-    pub(super) fingerprint: Fingerprint,
+pub(crate) struct Grant {
+    pub(crate) operation: OperationId,
+    pub(crate) fingerprint: Fingerprint,
 }
 
 type Generation = HashMap<(RecordId, Fence), Grant>;
 
 /// Recent grants. Those that are never settled go with their generation.
 #[derive(Default)]
-pub(super) struct Grants {
+pub(crate) struct Grants {
     /// The young generation, and the old one.
     generations: Mutex<(Generation, Generation)>,
 }
 
 impl Grants {
-    pub(super) fn remember(&self, id: RecordId, fence: Fence, grant: Grant) {
+    pub(crate) fn remember(&self, id: RecordId, fence: Fence, grant: Grant) {
         let (young, old) = &mut *self.generations.lock();
         if young.len() >= GENERATION {
             *old = mem::take(young);
@@ -35,12 +35,12 @@ impl Grants {
         young.insert((id, fence), grant);
     }
 
-    pub(super) fn recall(&self, id: RecordId, fence: Fence) -> Option<Grant> {
+    pub(crate) fn recall(&self, id: RecordId, fence: Fence) -> Option<Grant> {
         let (young, old) = &*self.generations.lock();
         young.get(&(id, fence)).or_else(|| old.get(&(id, fence))).copied()
     }
 
-    pub(super) fn forget(&self, id: RecordId, fence: Fence) {
+    pub(crate) fn forget(&self, id: RecordId, fence: Fence) {
         let (young, old) = &mut *self.generations.lock();
         young.remove(&(id, fence));
         old.remove(&(id, fence));

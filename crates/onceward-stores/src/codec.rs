@@ -16,10 +16,8 @@ use onceward_core::{
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
-use super::tally::Counted;
-
 /// What this release writes, and the newest that it surely understands.
-pub(super) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 /// The oldest release that understands what this one writes.
 const MINIMUM_READER: u8 = 1;
 
@@ -31,26 +29,29 @@ const HAS_RESOURCE: u8 = 4;
 
 /// One opening of the store: a running record of an earlier one has lost its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Boot(pub(super) u64);
+pub(crate) struct Boot(pub(crate) u64);
 
 /// The life that the store is in, as records are read in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Life {
-    pub(super) boot: Boot,
+pub(crate) struct Life {
+    pub(crate) boot: Boot,
     /// When it began: every lease of an earlier life has lapsed by then.
-    pub(super) since: Timestamp,
+    pub(crate) since: Timestamp,
 }
 
 /// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Decoded {
-    pub(super) record: Record,
-    pub(super) counted: Counted,
+pub(crate) struct Decoded {
+    pub(crate) record: Record,
+    /// The state that it was stored in.
+    pub(crate) state: StateName,
+    /// As it is encoded.
+    pub(crate) bytes: usize,
 }
 
 /// Why bytes are not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Undecodable {
+pub(crate) enum Undecodable {
     #[error("the record's checksum does not fit")]
     Checksum,
     #[error("the record needs a reader of format {minimum}, this one reads {VERSION}")]
@@ -60,7 +61,7 @@ pub(super) enum Undecodable {
 }
 
 /// Appends a record to `out`. `boot` is the life in which it runs, if it is running.
-pub(super) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
+pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
     let start = out.len();
     let resource = record.state.outcome().and_then(|outcome| outcome.resource.as_deref());
     let flags = if record.taken_over { TAKEN_OVER } else { 0 }
@@ -94,7 +95,7 @@ pub(super) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
 /// when this life began. So it stands at unknown to everybody, and where the caller's policy
 /// is takeover, it can still be taken over; read as [`State::Unknown`] it never could, and a
 /// restart is the one way in which owners die here.
-pub(super) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded, Undecodable> {
+pub(crate) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded, Undecodable> {
     let body = checked(id, bytes)?;
     let mut reader = Reader(body);
     let (version, minimum) = (reader.byte("version")?, reader.byte("minimum reader")?);
@@ -103,7 +104,7 @@ pub(super) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded,
     }
     let (flags, name) = (reader.byte("flags")?, reader.byte("state")?);
     let name = *StateName::ALL.get(usize::from(name)).ok_or(Undecodable::Field("state"))?;
-    let (state, counted) = reader.state(name, life)?;
+    let (state, stored) = reader.state(name, life)?;
     let record = Record {
         id: *id,
         operation: OperationId::from(Uuid::from_bytes(reader.array("operation")?)),
@@ -131,7 +132,7 @@ pub(super) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded,
     if version <= VERSION && !reader.0.is_empty() {
         return Err(Undecodable::Field("end"));
     }
-    Ok(Decoded { record, counted: Counted { state: counted, bytes: bytes.len() } })
+    Ok(Decoded { record, state: stored, bytes: bytes.len() })
 }
 
 /// The record's bytes without their checksum, if that fits.
@@ -377,7 +378,7 @@ mod tests {
         assert_eq!(read(&bytes, 5), Ok(record(running(25))));
         let decoded = decode(&ID, &bytes, life(5)).unwrap();
         assert_eq!(decoded.record.standing(life(5).since), Some(StateName::Unknown));
-        assert_eq!(decoded.counted, Counted { state: StateName::Unknown, bytes: bytes.len() });
+        assert_eq!((decoded.state, decoded.bytes), (StateName::Unknown, bytes.len()));
     }
 
     #[test]

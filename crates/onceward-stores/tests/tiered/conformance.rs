@@ -1,0 +1,108 @@
+//! The suite of every store: on a clock that is moved, where every answer from Redis is confirmed
+//! at once, on the server's own clock as tiers are used, and sealed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward_core::FullStore;
+use onceward_stores::sealed::{Keys, Sealed};
+use onceward_stores::tiered::{Settings, Tiered};
+use onceward_testkit::conformance::{Harness, Traits};
+
+use super::common::{Tiers, settings};
+use crate::postgres::conformance::{Moved, answers_as_the_truth_table_does, directly};
+use crate::redis::common::shared;
+
+/// PostgreSQL's clock is moved by hand. Trust does not last: time jumps.
+struct MovedTiers {
+    authority: Moved,
+    settings: Settings,
+}
+
+impl MovedTiers {
+    fn new() -> Option<Self> {
+        shared()?;
+        let settings = Settings { trust: Duration::ZERO, ..settings() };
+        Some(Self { authority: directly()?, settings })
+    }
+
+    async fn store(&self) -> Tiered {
+        let authority = Arc::new(self.authority.store().await);
+        let redis = shared().expect("it was there");
+        Tiered::open(authority, redis.url(), self.settings.clone()).await.unwrap()
+    }
+}
+
+#[async_trait]
+impl Harness for MovedTiers {
+    fn traits(&self) -> Traits {
+        self.authority.traits()
+    }
+
+    async fn open(&self) -> Arc<dyn FullStore> {
+        Arc::new(self.store().await)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.authority.pass(duration).await;
+    }
+}
+
+struct SealedTiers(MovedTiers);
+
+#[async_trait]
+impl Harness for SealedTiers {
+    fn traits(&self) -> Traits {
+        self.0.traits()
+    }
+
+    async fn open(&self) -> Arc<dyn FullStore> {
+        let keys = Keys::parse("a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=").unwrap();
+        Arc::new(Sealed::new(Arc::new(self.0.store().await), keys))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
+    }
+}
+
+struct RealTime(Tiers);
+
+#[async_trait]
+impl Harness for RealTime {
+    fn traits(&self) -> Traits {
+        Traits { lease: Duration::from_millis(500), fences_outlive_records: true }
+    }
+
+    async fn open(&self) -> Arc<dyn FullStore> {
+        Arc::new(self.0.open().await)
+    }
+
+    async fn pass(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+mod on_a_clock_that_is_moved {
+    use super::*;
+
+    onceward_testkit::store_conformance!(or_skip MovedTiers::new());
+
+    #[test]
+    fn answers_as_the_truth_table_does() {
+        super::answers_as_the_truth_table_does(MovedTiers::new, 20);
+    }
+}
+
+mod on_the_servers_own_clock {
+    use super::*;
+
+    onceward_testkit::store_conformance!(or_skip Tiers::shared().map(RealTime));
+}
+
+mod sealed {
+    use super::*;
+
+    onceward_testkit::store_conformance!(or_skip MovedTiers::new().map(SealedTiers));
+}

@@ -1,0 +1,52 @@
+//! Our process is killed with -9 under load; see the other stores for how it is judged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_stores::postgres::{PostgresStore, Schema, Settings};
+use onceward_stores::tiered::{self, Tiered};
+
+use crate::calls::kills;
+use crate::lives::{Ledger, Life, assert_held, look, work};
+use crate::postgres::common::{fresh_name, fresh_schema, nothing_is_open, plain, small};
+
+const CHILD: &str = "tiered::kill::child";
+/// Lapses between two lives, and hardly ever within one.
+const LEASE: Duration = Duration::from_millis(700);
+
+async fn open(place: &str) -> Tiered {
+    let [postgres, redis, schema, prefix] = place.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{place}");
+    };
+    let schema = Schema::new(schema).unwrap();
+    let authority = PostgresStore::open(postgres, Settings { schema, ..small() }).await.unwrap();
+    let settings = tiered::Settings { prefix: prefix.to_owned(), ..tiered::Settings::default() };
+    Tiered::open(Arc::new(authority), redis, settings).await.unwrap()
+}
+
+/// Runs only in the child.
+#[test]
+fn child() {
+    let Some((place, life)) = Life::of_this_process() else { return };
+    let place = place.into_string().unwrap();
+    work(async { open(&place).await }, life, LEASE, Duration::from_millis(50));
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
+    let Some(redis) = crate::redis::common::shared() else { return };
+    let Some(postgres) = crate::postgres::common::shared() else { return };
+    let (kills, schema, prefix) = (kills(5), fresh_schema(), fresh_name("kill"));
+    let (url, redis) = (postgres.url(), redis.url());
+    let place = format!("{url}?application_name={schema} {redis} {schema} {prefix}");
+    let store = open(&format!("{url} {redis} {schema} {prefix}")).await;
+    let (client, mut ledger) = (plain(url).await, Ledger::default());
+    for life in 0..kills {
+        Life::live_and_die(CHILD, &place, life, &mut ledger);
+        // What the dead one had sent is still being done.
+        nothing_is_open(&client, schema.as_str()).await;
+        look(&store, life, &mut ledger).await;
+        tokio::time::sleep(LEASE).await;
+    }
+    assert_held(&ledger, kills);
+}
