@@ -22,16 +22,19 @@ pub(crate) enum Benchmark {
     Redis,
     /// The PostgreSQL store beside pgbench with the same statements
     Postgres,
+    /// Replays by Redis before PostgreSQL, beside each alone
+    Tiered,
 }
 
 /// In this order, quick ones first.
-const ALL: [Benchmark; 7] = [
+const ALL: [Benchmark; 8] = [
     Benchmark::Layer,
     Benchmark::Http,
     Benchmark::Gateway,
     Benchmark::Memory,
     Benchmark::Redis,
     Benchmark::Postgres,
+    Benchmark::Tiered,
     Benchmark::Embedded,
 ];
 
@@ -50,6 +53,10 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
             Benchmark::Gateway => gateway(arguments),
             Benchmark::Redis => {
                 let words = "bench -p onceward-stores --features redis --bench redis --";
+                crate::status(crate::cargo(words).args(arguments))
+            }
+            Benchmark::Tiered => {
+                let words = "bench -p onceward-stores --features tiered --bench tiered --";
                 crate::status(crate::cargo(words).args(arguments))
             }
             Benchmark::Postgres => {

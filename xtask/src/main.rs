@@ -61,8 +61,8 @@ enum Xtask {
     Bench {
         /// Only this one
         only: Option<bench::Benchmark>,
-        /// Arguments of the benchmarks `embedded`, `gateway`, `redis` and `postgres`; their files
-        /// list them
+        /// Arguments of the benchmarks `embedded`, `gateway`, `redis`, `postgres` and `tiered`; their
+        /// files list them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
         arguments: Vec<String>,
     },

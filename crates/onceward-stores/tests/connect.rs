@@ -332,3 +332,39 @@ mod sealed {
         assert_eq!(listed.records.len(), 1);
     }
 }
+
+#[cfg(feature = "tiered")]
+mod tiered {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_redis_url_is_put_before_a_postgres_store() {
+        let Some(postgres) = onceward_services::postgres() else { return };
+        let Some(redis) = onceward_services::redis() else { return };
+        let options = "prefix=once&timeout=5s&pause=1s&keep=1m&busy=500ms&trust=2s&\
+                       outcome_bytes_max=1KiB&connections=2";
+        let cache = format!("{}?{options}", redis.url());
+        works(&Connect::new(postgres.url()).cache(cache).open().await.unwrap()).await;
+        let names = onceward_services::ask(&redis, &["KEYS", "once:*"]).unwrap();
+        assert!(matches!(names, onceward_services::Reply::List(names) if names.len() == 1));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_put_before_a_store_is_named() {
+        for (url, cache, text) in [
+            ("memory:", "redis://a", "`memory:` stores have no cache: only `postgres:` stores do"),
+            ("postgres://a", "memory:", "`memory:` stores are no cache: a cache is a `redis:` URL"),
+            (
+                "postgres://a",
+                "redis://a?trust=1",
+                "the option `trust` of a `redis:` URL must be a time in `ms`, `s`, `m` or `h`, \
+                 such as `500ms`",
+            ),
+        ] {
+            let refused = Connect::new(url).cache(cache).open().await.err().unwrap();
+            assert_eq!(refused.to_string(), text);
+        }
+        let shown = format!("{:?}", Connect::new("postgres://a:canary@b").cache("redis://canary"));
+        assert!(!shown.contains("canary"), "{shown}");
+    }
+}

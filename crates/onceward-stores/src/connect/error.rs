@@ -76,6 +76,19 @@ pub enum ConnectError {
     #[cfg(feature = "redis")]
     #[error(transparent)]
     Redis(RedisOpenError),
+    /// The two URLs do not go together.
+    #[cfg(feature = "tiered")]
+    #[error("`{scheme}:` stores {problem}")]
+    Cache {
+        /// The scheme that does not fit.
+        scheme: &'static str,
+        /// Why not.
+        problem: &'static str,
+    },
+    /// The URLs are right, and the cache cannot be put before the store.
+    #[cfg(feature = "tiered")]
+    #[error(transparent)]
+    Tiered(Box<crate::tiered::OpenError>),
     /// The runtime stopped in the middle.
     #[error("the runtime stopped while the store was being opened")]
     Interrupted,

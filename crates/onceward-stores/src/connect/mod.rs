@@ -9,6 +9,8 @@ mod parts;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "tiered")]
+mod tiered;
 
 use std::fmt;
 use std::pin::Pin;
@@ -58,6 +60,8 @@ pub async fn connect(url: &str) -> Result<SharedStore, ConnectError> {
 #[derive(Clone)]
 pub struct Connect {
     url: String,
+    #[cfg(feature = "tiered")]
+    cache: Option<String>,
     #[cfg(feature = "sealed")]
     sealing: Option<Sealing>,
 }
@@ -67,9 +71,22 @@ impl Connect {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
+            #[cfg(feature = "tiered")]
+            cache: None,
             #[cfg(feature = "sealed")]
             sealing: None,
         }
+    }
+
+    /// Puts the Redis at a URL before a `postgres:` store; see [`tiered`](crate::tiered).
+    ///
+    /// Options of that URL are `prefix`, `timeout`, `pause`, `keep`, `busy`, `trust`,
+    /// `outcome_bytes_max`, `connections`, `ca`, `cert` and `key`.
+    #[cfg(feature = "tiered")]
+    #[must_use]
+    pub fn cache(mut self, url: impl Into<String>) -> Self {
+        self.cache = Some(url.into());
+        self
     }
 
     /// Seals its outcomes, with [`Keys`](crate::sealed::Keys) alone or with all settings.
@@ -82,13 +99,21 @@ impl Connect {
 
     /// Opens the store, on a tokio runtime.
     pub async fn open(self) -> Result<SharedStore, ConnectError> {
-        let address = Address::parse(&self.url)?;
-        let store = (address.open)(address.parts).await?;
+        let store = self.open_unsealed().await?;
         #[cfg(feature = "sealed")]
         if let Some(sealing) = self.sealing {
             return Ok(Arc::new(Sealed::new(store, sealing)));
         }
         Ok(store)
+    }
+
+    async fn open_unsealed(&self) -> Result<SharedStore, ConnectError> {
+        let address = Address::parse(&self.url)?;
+        #[cfg(feature = "tiered")]
+        if let Some(cache) = &self.cache {
+            return tiered::open(address.parts, Address::parse(cache)?.parts).await;
+        }
+        (address.open)(address.parts).await
     }
 }
 
@@ -97,6 +122,8 @@ impl fmt::Debug for Connect {
         let scheme = self.url.split_once(':').map_or("", |(scheme, _)| scheme);
         let mut shown = f.debug_struct("Connect");
         shown.field("scheme", &scheme);
+        #[cfg(feature = "tiered")]
+        shown.field("cache", &self.cache.is_some());
         #[cfg(feature = "sealed")]
         shown.field("sealing", &self.sealing);
         shown.finish_non_exhaustive()

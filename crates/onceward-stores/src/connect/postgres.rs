@@ -9,9 +9,13 @@ use super::{ConnectError, SharedStore};
 use crate::postgres::{Listen, PostgresStore, Schema, Settings};
 
 pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
-    let (url, settings) = read(&parts)?;
+    Ok(Arc::new(open_store(&parts).await?))
+}
+
+pub(super) async fn open_store(parts: &Parts) -> Result<PostgresStore, ConnectError> {
+    let (url, settings) = read(parts)?;
     let store = PostgresStore::open(&url, settings).await;
-    Ok(Arc::new(store.map_err(|error| ConnectError::Postgres(Box::new(error)))?))
+    store.map_err(|error| ConnectError::Postgres(Box::new(error)))
 }
 
 /// The options that are the driver's, which takes them as they were written.

@@ -7,24 +7,27 @@ use std::time::Duration;
 
 use super::parts::{Parts, Setting};
 use super::{ConnectError, SharedStore};
-use crate::redis::{Allow, OnEmpty, RedisStore, Settings, Wait};
+use crate::redis::{Allow, OnEmpty, RedisStore, Settings, Tls, Wait};
 
 const PEM: &str = "must name a readable file with PEM text";
 
 pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
     let settings = settings(&parts)?;
     let urls = urls(&parts)?;
-    let opened = match parts.scheme {
-        "redis-cluster" | "rediss-cluster" => {
-            RedisStore::open_cluster(urls.iter().map(String::as_str), settings).await
-        }
-        _ => RedisStore::open(&urls[0], settings).await,
+    let opened = if is_cluster(&parts) {
+        RedisStore::open_cluster(urls.iter().map(String::as_str), settings).await
+    } else {
+        RedisStore::open(&urls[0], settings).await
     };
     Ok(Arc::new(opened.map_err(ConnectError::Redis)?))
 }
 
+pub(super) fn is_cluster(parts: &Parts) -> bool {
+    parts.scheme.ends_with("-cluster")
+}
+
 /// One URL a node, in the words of the driver. All nodes have the same user and password.
-fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
+pub(super) fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
     let wrong =
         |problem| ConnectError::Part { scheme: parts.scheme, part: "host (after `//`)", problem };
     let rest = parts.rest.strip_prefix("//").filter(|rest| !rest.is_empty());
@@ -49,7 +52,7 @@ fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
 fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
     let mut wait = Wait { replicas: 0, timeout: Duration::from_millis(500) };
-    let (mut certificate, mut key) = (None, None);
+    let mut files = TlsFiles::default();
     parts.set(&mut [
         ("prefix", Setting::Parsed(&mut |text| take(text, &mut settings.prefix))),
         ("timeout", Setting::Time(&mut settings.timeout)),
@@ -60,21 +63,34 @@ fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
         ("quarantine", Setting::Time(&mut settings.quarantine)),
         ("empty", Setting::Parsed(&mut |word| on_empty(word).map(|it| settings.empty = it))),
         ("allow", Setting::Parsed(&mut |words| allow(words).map(|it| settings.allow = it))),
-        ("ca", Setting::Parsed(&mut |path| pem(path).map(|it| settings.tls.ca = Some(it)))),
-        ("cert", Setting::Parsed(&mut |path| pem(path).map(|it| certificate = Some(it)))),
-        ("key", Setting::Parsed(&mut |path| pem(path).map(|it| key = Some(it)))),
+        ("ca", Setting::Parsed(&mut |path| pem(path, &mut files.ca))),
+        ("cert", Setting::Parsed(&mut |path| pem(path, &mut files.cert))),
+        ("key", Setting::Parsed(&mut |path| pem(path, &mut files.key))),
     ])?;
-    if certificate.is_some() != key.is_some() {
-        let (scheme, option) = (parts.scheme, "cert".to_owned());
-        let problem = "needs `key`, and the other way round";
-        return Err(ConnectError::Option { scheme, option, problem });
-    }
-    settings.tls.client = certificate.zip(key);
+    settings.tls = files.read(parts.scheme)?;
     settings.wait = (wait.replicas > 0).then_some(wait);
     Ok(settings)
 }
 
-fn take<T: FromStr>(text: &str, target: &mut T) -> Result<(), &'static str> {
+/// PEM files that options name.
+#[derive(Default)]
+pub(super) struct TlsFiles {
+    pub(super) ca: Option<Vec<u8>>,
+    pub(super) cert: Option<Vec<u8>>,
+    pub(super) key: Option<Vec<u8>>,
+}
+
+impl TlsFiles {
+    pub(super) fn read(self, scheme: &'static str) -> Result<Tls, ConnectError> {
+        if self.cert.is_some() != self.key.is_some() {
+            let problem = "needs `key`, and the other way round";
+            return Err(ConnectError::Option { scheme, option: "cert".to_owned(), problem });
+        }
+        Ok(Tls { ca: self.ca, client: self.cert.zip(self.key) })
+    }
+}
+
+pub(super) fn take<T: FromStr>(text: &str, target: &mut T) -> Result<(), &'static str> {
     *target = text.parse().map_err(|_| "must be a small whole number")?;
     Ok(())
 }
@@ -100,8 +116,9 @@ fn allow(value: &str) -> Result<Allow, &'static str> {
     Ok(allow)
 }
 
-fn pem(path: &str) -> Result<Vec<u8>, &'static str> {
-    fs::read(path).map_err(|_| PEM)
+pub(super) fn pem(path: &str, target: &mut Option<Vec<u8>>) -> Result<(), &'static str> {
+    *target = Some(fs::read(path).map_err(|_| PEM)?);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,58 @@
+//! `postgres:` with `redis:`, `rediss:`, `redis-cluster:` or `rediss-cluster:` before it.
+
+use std::sync::Arc;
+
+use super::parts::{Parts, Setting};
+use super::redis::{TlsFiles, is_cluster, pem, take, urls};
+use super::{ConnectError, SharedStore, postgres};
+use crate::tiered::{Settings, Tiered};
+
+pub(super) async fn open(store: Parts, cache: Parts) -> Result<SharedStore, ConnectError> {
+    if !matches!(store.scheme, "postgres" | "postgresql") {
+        let problem = "have no cache: only `postgres:` stores do";
+        return Err(ConnectError::Cache { scheme: store.scheme, problem });
+    }
+    if !cache.scheme.starts_with("redis") {
+        let problem = "are no cache: a cache is a `redis:` URL";
+        return Err(ConnectError::Cache { scheme: cache.scheme, problem });
+    }
+    let (settings, urls) = (settings(&cache)?, urls(&cache)?);
+    let authority = Arc::new(postgres::open_store(&store).await?);
+    let opened = if is_cluster(&cache) {
+        Tiered::open_cluster(authority, urls.iter().map(String::as_str), settings).await
+    } else {
+        Tiered::open(authority, &urls[0], settings).await
+    };
+    Ok(Arc::new(opened.map_err(|error| ConnectError::Tiered(Box::new(error)))?))
+}
+
+fn settings(cache: &Parts) -> Result<Settings, ConnectError> {
+    let mut settings = Settings::default();
+    let mut files = TlsFiles::default();
+    cache.set(&mut [
+        ("prefix", Setting::Parsed(&mut |text| take(text, &mut settings.prefix))),
+        ("timeout", Setting::Time(&mut settings.timeout)),
+        ("pause", Setting::Time(&mut settings.pause)),
+        ("keep", Setting::Time(&mut settings.keep)),
+        ("busy", Setting::Time(&mut settings.busy)),
+        ("trust", Setting::Time(&mut settings.trust)),
+        ("outcome_bytes_max", Setting::Size(&mut settings.outcome_bytes_max)),
+        ("connections", Setting::Size(&mut settings.connections)),
+        ("ca", Setting::Parsed(&mut |path| pem(path, &mut files.ca))),
+        ("cert", Setting::Parsed(&mut |path| pem(path, &mut files.cert))),
+        ("key", Setting::Parsed(&mut |path| pem(path, &mut files.key))),
+    ])?;
+    settings.tls = files.read(cache.scheme)?;
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_options_the_defaults_apply() {
+        let parts = Parts::parse("redis", "//localhost").unwrap();
+        assert_eq!(settings(&parts).unwrap(), Settings::default());
+    }
+}
