@@ -121,7 +121,7 @@ trait Subject: Send + Sync + 'static {
 }
 
 /// As little as a store must be told: nothing is hashed, nothing is drawn.
-struct BareStore(Arc<dyn Store>);
+struct BareStore(Arc<dyn FullStore>);
 
 impl Subject for BareStore {
     fn empty() -> Self {
@@ -163,7 +163,7 @@ impl Subject for ThroughEngine {
 
 // What is asked.
 
-fn store() -> Arc<dyn Store> {
+fn store() -> Arc<dyn FullStore> {
     let limits = MemoryLimits { records_max: u64::MAX, bytes_max: u64::MAX };
     Arc::new(MemoryStore::with(limits, Arc::new(SystemAmbient::new())))
 }

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::clock::Ambient;
+use crate::intent::RecordId;
 use crate::key::hex;
 
 /// Which grant of a record is the current one: strictly increasing per record.
@@ -73,13 +74,33 @@ pub struct Holder {
 pub struct OperationId(Uuid);
 
 impl OperationId {
-    /// A fresh id, ordered by the time it was drawn.
-    pub fn draw(ambient: &dyn Ambient) -> Self {
-        let random = ambient.random().to_be_bytes();
+    /// A fresh id for an operation on a record, ordered by the time it was drawn.
+    ///
+    /// Of its 74 bits that are not time, 62 are the record's first: so an operation is found
+    /// in stores that keep records by their ids, without an index of its own.
+    pub fn draw(ambient: &dyn Ambient, record: &RecordId) -> Self {
         let mut bits = [0; 10];
-        bits.copy_from_slice(&random[..10]);
+        bits[..2].copy_from_slice(&ambient.random().to_be_bytes()[..2]);
+        bits[2..].copy_from_slice(&(record.first_bits() >> 2).to_be_bytes());
         let millis = ambient.now().as_millis();
         Self(uuid::Builder::from_unix_timestamp_millis(millis, &bits).into_uuid())
+    }
+
+    /// Whether it was drawn for this record, as far as can be told from both.
+    pub fn may_be_of(&self, record: &RecordId) -> bool {
+        self.record_bits() == record.first_bits() & !3
+    }
+
+    /// Comes before every record that it may have been drawn for.
+    pub(crate) fn before_records(&self) -> RecordId {
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&self.record_bits().to_be_bytes());
+        RecordId::from_bytes(bytes)
+    }
+
+    /// The first 62 bits of the record; the two that are missing are zero.
+    fn record_bits(&self) -> u64 {
+        self.0.as_u64_pair().1 << 2
     }
 
     /// The id as a UUID.
@@ -134,8 +155,9 @@ impl DownstreamKey {
     /// The key for one of several calls that the operation makes downstream.
     ///
     /// ```
-    /// # use onceward_core::{DownstreamKey, OperationId, SystemAmbient};
-    /// # let operation = OperationId::draw(&SystemAmbient::new());
+    /// # use onceward_core::{DownstreamKey, OperationId, RecordId, SystemAmbient};
+    /// # let record = RecordId::from_bytes([7; 32]);
+    /// # let operation = OperationId::draw(&SystemAmbient::new(), &record);
     /// let key = DownstreamKey::of(&operation);
     /// assert_ne!(key.step("charge"), key.step("refund"));
     /// ```
@@ -157,5 +179,26 @@ impl DownstreamKey {
 impl fmt::Display for DownstreamKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemAmbient;
+
+    #[test]
+    fn an_operation_tells_where_its_record_is() {
+        let ambient = SystemAmbient::new();
+        for first in [0x00, 0x3f, 0x80, 0xff] {
+            let mut bytes = [first; 32];
+            bytes[7] = 0b1010_1011;
+            let record = RecordId::from_bytes(bytes);
+            let operation = OperationId::draw(&ambient, &record);
+            assert_eq!(operation.as_uuid().get_version_num(), 7);
+            assert!(operation.may_be_of(&record) && operation.before_records() < record);
+            bytes[7] ^= 0b100;
+            assert!(!operation.may_be_of(&RecordId::from_bytes(bytes)));
+        }
     }
 }

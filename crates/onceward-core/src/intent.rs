@@ -57,6 +57,11 @@ impl RecordId {
         &self.0
     }
 
+    /// Its first 64 bits: what it is sorted by.
+    pub(crate) fn first_bits(&self) -> u64 {
+        self.short().swap_bytes()
+    }
+
     /// 64 of its bits, as evenly spread as a hash can be.
     pub(crate) fn short(&self) -> u64 {
         let mut first = [0; 8];
@@ -107,6 +112,17 @@ impl Identity {
         let mut mac = self.keyed.clone();
         for part in scope.parts().into_iter().chain([key.expose()]) {
             mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part.as_bytes());
+        }
+        RecordId(mac.finalize().into_bytes().into())
+    }
+
+    /// The id of a record that Onceward keeps for itself. No scope and no key lead there.
+    pub(crate) fn internal_id(&self, purpose: &str, key: &str) -> RecordId {
+        let mut mac = self.keyed.clone();
+        for part in ["onceward internal record v1", purpose, key] {
+            // Longer than any part of a scope or key can be.
+            mac.update(&(u64::MAX - part.len() as u64).to_be_bytes());
             mac.update(part.as_bytes());
         }
         RecordId(mac.finalize().into_bytes().into())

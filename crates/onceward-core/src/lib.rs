@@ -16,6 +16,7 @@
 
 mod bulk;
 mod clock;
+mod decision;
 mod engine;
 mod fingerprint;
 mod ids;
@@ -25,8 +26,10 @@ pub mod machine;
 mod memory;
 #[cfg(feature = "metrics")]
 mod metered;
+mod operation;
 mod outcome;
 mod policy;
+mod reconciler;
 mod record;
 mod resolver;
 mod run;
@@ -37,6 +40,7 @@ mod sweeper;
 
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
+pub use decision::{Decided, Decision, Decisions, INTERNAL_TENANT, Written};
 pub use engine::{
     Begin, BeginError, Drained, Ended, Engine, EngineBuilder, Grant, Lost, Permit, Rejection,
     Replay, Settled,
@@ -48,10 +52,12 @@ pub use key::{InvalidKey, KEY_CHARS_MAX, Key, ToKey};
 pub use memory::{MemoryLimits, MemoryStore};
 #[cfg(feature = "metrics")]
 pub use metered::{MeteredStore, Meters};
+pub use operation::Operation;
 pub use outcome::{Content, Outcome, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
+pub use reconciler::{Completer, Reconciler, ReconcilerSettings, Round};
 pub use record::{Record, Retained, Retention, State, StateName};
-pub use resolver::{BoxError, Rebuilder, Recovered, Recovery, Resolver};
+pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};
 pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
 pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::decision::{Decided, Decision, Decisions};
 use crate::intent::RecordId;
 use crate::outcome::Outcome;
 use crate::record::{Record, Retention, State, StateName};
@@ -24,7 +25,34 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 #[async_trait]
 pub trait Resolver: Send + Sync + 'static {
     /// What happened to this operation? An `Err` counts as still unknown.
-    async fn resolve(&self, record: &Record) -> Result<Verdict, BoxError>;
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError>;
+
+    /// Its name in the trail of decisions.
+    fn name(&self) -> &str {
+        "resolver"
+    }
+}
+
+/// What a [`Resolver`] says, and what it has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What happened.
+    pub verdict: Verdict,
+    /// What it goes by, for people: no secrets.
+    pub evidence: String,
+}
+
+impl Finding {
+    /// A verdict with what it goes by.
+    pub fn new(verdict: Verdict, evidence: impl Into<String>) -> Self {
+        Self { verdict, evidence: evidence.into() }
+    }
+}
+
+impl From<Verdict> for Finding {
+    fn from(verdict: Verdict) -> Self {
+        Self::new(verdict, "")
+    }
 }
 
 /// Makes the reply to a replay from a stored reference, where the reply itself is too
@@ -40,6 +68,7 @@ pub trait Rebuilder: Send + Sync + 'static {
 pub struct Recovery {
     store: Arc<dyn StoreAdmin>,
     resolver: Arc<dyn Resolver>,
+    decisions: Option<Decisions>,
 }
 
 /// What a round of [`Recovery`] came to.
@@ -58,7 +87,14 @@ pub struct Recovered {
 impl Recovery {
     /// Recovery of a store's records by a resolver.
     pub fn new(store: Arc<dyn StoreAdmin>, resolver: Arc<dyn Resolver>) -> Self {
-        Self { store, resolver }
+        Self { store, resolver, decisions: None }
+    }
+
+    /// Writes every decision down before it is made.
+    #[must_use]
+    pub fn decisions(mut self, decisions: Decisions) -> Self {
+        self.decisions = Some(decisions);
+        self
     }
 
     /// Asks about every record whose outcome is unknown now, lapsed leases included.
@@ -101,7 +137,8 @@ impl Recovery {
         retention: Retention,
         recovered: &mut Recovered,
     ) -> Result<(), StoreError> {
-        let verdict = self.ask(record).await;
+        let Finding { verdict, evidence } = self.ask(record).await;
+        self.write_down(record, &verdict, evidence).await?;
         let count = match verdict {
             Verdict::Happened(_) => &mut recovered.happened,
             Verdict::DidNotHappen => &mut recovered.did_not_happen,
@@ -115,10 +152,25 @@ impl Recovery {
         Ok(())
     }
 
-    async fn ask(&self, record: &Record) -> Verdict {
+    async fn write_down(
+        &self,
+        record: &Record,
+        verdict: &Verdict,
+        evidence: String,
+    ) -> Result<(), StoreError> {
+        let (Some(decisions), Some(decided)) = (&self.decisions, Decided::by_verdict(verdict))
+        else {
+            return Ok(());
+        };
+        let (operation, fence) = (record.operation, record.fence);
+        let by = self.resolver.name().to_owned();
+        decisions.write(&Decision { operation, fence, decided, by, evidence }).await
+    }
+
+    async fn ask(&self, record: &Record) -> Finding {
         self.resolver.resolve(record).await.unwrap_or_else(|error| {
             tracing::warn!(operation = %record.operation, error = %error, "the resolver failed");
-            Verdict::StillUnknown
+            Verdict::StillUnknown.into()
         })
     }
 }

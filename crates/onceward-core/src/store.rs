@@ -52,6 +52,35 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// A page of records, in the order of their ids.
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
+    /// The record of an operation, if it is there.
+    async fn find(&self, operation: &OperationId) -> Result<Option<Record>, StoreError> {
+        let after = Some(operation.before_records());
+        let mut query = Query { after, limit: 2, ..Query::default() };
+        loop {
+            let page = self.list(&query).await?;
+            for record in page.records {
+                if record.operation == *operation {
+                    return Ok(Some(record));
+                }
+                if !operation.may_be_of(&record.id) {
+                    return Ok(None);
+                }
+            }
+            match page.next {
+                Some(next) => query.after = Some(next),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether a record stands at unknown, as a running one does whose lease has lapsed.
+    async fn is_unknown(&self, record: &Record) -> Result<bool, StoreError> {
+        let standing = Some(StateName::Unknown);
+        let after = Some(record.operation.before_records());
+        let page = self.list(&Query { standing, after, limit: 1, ..Query::default() }).await?;
+        Ok(page.records.first().is_some_and(|found| found.id == record.id))
+    }
+
     /// Applies evidence to a record whose outcome is unknown, if its fence is still
     /// `fence`. Idempotent for the same evidence.
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError>;

@@ -9,8 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::*;
 use onceward_core::{
-    Begin, BoxError, Disposition, Done, Engine, Failure, Grant, OnLapse, Outcome, Rebuilder,
-    Record, Recovery, Refused, Rejection, Resolver, RunError, Settled, StateName, Tag, Verdict,
+    Begin, BoxError, Disposition, Done, Engine, Failure, Finding, Grant, OnLapse, Outcome,
+    Rebuilder, Record, Recovery, Refused, Rejection, Resolver, RunError, Settled, StateName, Tag,
+    Verdict,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -295,8 +296,8 @@ struct Authority(fn() -> std::result::Result<Verdict, BoxError>);
 
 #[async_trait]
 impl Resolver for Authority {
-    async fn resolve(&self, _: &Record) -> std::result::Result<Verdict, BoxError> {
-        (self.0)()
+    async fn resolve(&self, _: &Record) -> std::result::Result<Finding, BoxError> {
+        (self.0)().map(Finding::from)
     }
 }
 
@@ -395,9 +396,9 @@ async fn a_resolver_is_not_asked_about_what_runs() {
     struct Counting(Arc<AtomicUsize>);
     #[async_trait]
     impl Resolver for Counting {
-        async fn resolve(&self, _: &Record) -> std::result::Result<Verdict, BoxError> {
+        async fn resolve(&self, _: &Record) -> std::result::Result<Finding, BoxError> {
             self.0.fetch_add(1, Ordering::SeqCst);
-            Ok(Verdict::DidNotHappen)
+            Ok(Verdict::DidNotHappen.into())
         }
     }
     let recovery = Recovery::new(bench.store.clone(), Arc::new(Counting(Arc::clone(&asked))));

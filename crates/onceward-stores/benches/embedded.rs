@@ -278,10 +278,11 @@ impl Target for Ours {
             static SCOPE: Scope = Scope::new("tenant-a", "checkout", "payments.create").unwrap();
             static AMBIENT: SystemAmbient = SystemAmbient::new();
         }
+        let id = RecordId::from_bytes(random_id());
         let (owner, operation) =
-            AMBIENT.with(|ambient| (OwnerToken::draw(ambient), OperationId::draw(ambient)));
+            AMBIENT.with(|ambient| (OwnerToken::draw(ambient), OperationId::draw(ambient, &id)));
         let request = ClaimRequest {
-            id: RecordId::from_bytes(random_id()),
+            id,
             owner,
             operation,
             scope: SCOPE.with(Scope::clone),

@@ -179,10 +179,11 @@ async fn claim_and_complete(store: Arc<PostgresStore>, stop: Arc<AtomicBool>) ->
     while !stop.load(Ordering::Relaxed) {
         let mut id = [0; 32];
         id[..16].copy_from_slice(&rand::random::<u128>().to_be_bytes());
+        let id = RecordId::from_bytes(id);
         let request = ClaimRequest {
-            id: RecordId::from_bytes(id),
+            id,
             owner: OwnerToken::draw(&ambient),
-            operation: OperationId::draw(&ambient),
+            operation: OperationId::draw(&ambient, &id),
             scope: scope.clone(),
             key: None,
             fingerprint: Fingerprint::from_digest(1, id),

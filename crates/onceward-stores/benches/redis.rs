@@ -130,10 +130,11 @@ async fn pairs_of_the_store(server: &Server, tasks: usize, seconds: f64) -> f64 
 }
 
 async fn claim(store: &RedisStore, ambient: &SystemAmbient) -> (RecordId, Holder) {
+    let id = RecordId::from_bytes(rand::random());
     let request = ClaimRequest {
-        id: RecordId::from_bytes(rand::random()),
+        id,
         owner: OwnerToken::draw(ambient),
-        operation: OperationId::draw(ambient),
+        operation: OperationId::draw(ambient, &id),
         scope: Scope::new("tenant", "caller", "payments.create").unwrap(),
         key: None,
         fingerprint: Fingerprint::of_parts(&[]),

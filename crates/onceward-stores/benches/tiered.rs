@@ -90,10 +90,11 @@ async fn open(postgres: &Server, redis: &Server) -> Stores {
 
 fn request(key: u64) -> ClaimRequest {
     let (ambient, scope) = (SystemAmbient::new(), Scope::new("tenant", "caller", "pay").unwrap());
+    let id = Identity::unkeyed().record_id(&scope, &Key::new(format!("key {key}")).unwrap());
     ClaimRequest {
-        id: Identity::unkeyed().record_id(&scope, &Key::new(format!("key {key}")).unwrap()),
+        id,
         owner: OwnerToken::draw(&ambient),
-        operation: OperationId::draw(&ambient),
+        operation: OperationId::draw(&ambient, &id),
         scope,
         key: None,
         fingerprint: Fingerprint::of_parts(&[b"request"]),

@@ -15,8 +15,8 @@ use axum::routing::{post, put};
 use axum::{Json, Router};
 use bytes::Bytes;
 use onceward::{
-    BoxError, DownstreamKey, Engine, MemoryStore, OnLapse, OperationId, Policy, Record, Recovery,
-    Resolver, Verdict,
+    BoxError, DownstreamKey, Engine, Finding, MemoryStore, OnLapse, OperationId, Policy, Record,
+    Recovery, Resolver, Verdict,
 };
 use onceward_http::{Execution, Fate, Onceward, Operation, Rules, outcome_of};
 use serde_json::json;
@@ -90,19 +90,20 @@ struct AskProvider(Charging);
 
 #[async_trait]
 impl Resolver for AskProvider {
-    async fn resolve(&self, record: &Record) -> Result<Verdict, BoxError> {
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         let key = DownstreamKey::of(&record.operation);
         // Not reached: an error, which leaves the outcome unknown.
         Ok(match self.0.find(&key).await? {
             Some(charge) => {
                 let answer = paid(record.operation, &charge);
-                Verdict::Happened(outcome_of(answer, &Rules::default()))
+                let happened = Verdict::Happened(outcome_of(answer, &Rules::default()));
+                Finding::new(happened, format!("the provider has charge {}", charge.id))
             }
             // "It did not happen" promises that it will not happen later either. Our first
             // request may still be on its way: that is harmless only because the retry goes
             // out under the same key, and the provider makes one charge per key. Without that,
             // this would have to be `Verdict::StillUnknown`.
-            None => Verdict::DidNotHappen,
+            None => Finding::new(Verdict::DidNotHappen, format!("no charge under {key}")),
         })
     }
 }

@@ -33,7 +33,7 @@ impl<'a> PendingClaim<'a> {
         let request = ClaimRequest {
             id,
             owner: OwnerToken::draw(ambient),
-            operation: OperationId::draw(ambient),
+            operation: OperationId::draw(ambient, &id),
             scope: intent.scope.clone(),
             key: engine.policy.keep_key().then(|| intent.key.clone()),
             fingerprint: intent.fingerprint,

@@ -19,11 +19,13 @@ use tokio::time::{Instant, timeout};
 use crate::clock::{Ambient, SystemAmbient};
 use crate::ids::OperationId;
 use crate::intent::{Identity, Intent, RecordId};
+use crate::operation::Operation;
 use crate::outcome::{Content, Outcome};
 use crate::policy::{OnLapse, Policy, PolicyBuilder};
+use crate::record::StateName;
 use crate::resolver::{BoxError, Rebuilder, Recovery};
 use crate::sketch::Difference;
-use crate::store::{Claim, Store, StoreError};
+use crate::store::{Claim, FullStore, StoreError};
 pub use drain::Drained;
 pub use permit::{Grant, Lost, Permit, Settled};
 
@@ -43,7 +45,7 @@ pub struct Engine {
 }
 
 struct Shared {
-    store: Arc<dyn Store>,
+    store: Arc<dyn FullStore>,
     ambient: Arc<dyn Ambient>,
     identity: Identity,
     recovery: Option<Recovery>,
@@ -136,12 +138,12 @@ pub enum BeginError {
 
 impl Engine {
     /// An engine on a store, with the default policy.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub fn new(store: Arc<dyn FullStore>) -> Self {
         Self::builder(store).build()
     }
 
     /// An engine on a store, with settings.
-    pub fn builder(store: Arc<dyn Store>) -> EngineBuilder {
+    pub fn builder(store: Arc<dyn FullStore>) -> EngineBuilder {
         EngineBuilder {
             store,
             ambient: Arc::new(SystemAmbient::new()),
@@ -248,6 +250,18 @@ impl Engine {
         Ok(Begin::Replay(Replay { operation, ended, outcome }))
     }
 
+    /// An operation by its name, for whoever may see it: the caller checks whose it is.
+    pub async fn operation(&self, id: &OperationId) -> Result<Option<Operation>, StoreError> {
+        let store = &self.shared.store;
+        let Some(record) = store.find(id).await? else { return Ok(None) };
+        let standing = match record.state.name() {
+            // Only the store's clock tells whether the lease has lapsed.
+            StateName::Running if store.is_unknown(&record).await? => StateName::Unknown,
+            standing => standing,
+        };
+        Ok(Some(Operation::of(record, standing)))
+    }
+
     /// Stops taking new intents and waits for running ones; those still running after
     /// `limit` are marked unknown at once instead of when their leases lapse.
     pub async fn drain(&self, limit: Duration) -> Drained {
@@ -265,7 +279,7 @@ impl fmt::Debug for Engine {
 /// Settings of an [`Engine`].
 #[must_use]
 pub struct EngineBuilder {
-    store: Arc<dyn Store>,
+    store: Arc<dyn FullStore>,
     ambient: Arc<dyn Ambient>,
     identity: Identity,
     recovery: Option<Recovery>,

@@ -10,7 +10,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep_until};
 
 use crate::intent::RecordId;
-use crate::store::Store;
+use crate::store::FullStore;
 
 /// Every settlement looks whether somebody waits, so few may meet at one lock.
 const SHARDS: usize = 16;
@@ -55,7 +55,7 @@ impl Waiter<'_> {
     }
 
     /// Returns when the record may have changed, and at `latest` in any case.
-    pub(super) async fn wait(&self, next: Notified<'_>, store: &dyn Store, latest: Instant) {
+    pub(super) async fn wait(&self, next: Notified<'_>, store: &dyn FullStore, latest: Instant) {
         tokio::select! {
             biased;
             () = next => {}

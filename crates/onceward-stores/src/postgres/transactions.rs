@@ -303,7 +303,7 @@ impl Transactions {
         ClaimRequest {
             id,
             owner: OwnerToken::draw(&self.ambient),
-            operation: OperationId::draw(&self.ambient),
+            operation: OperationId::draw(&self.ambient, &id),
             scope: intent.scope.clone(),
             key: policy.keep_key().then(|| intent.key.clone()),
             fingerprint: intent.fingerprint,

@@ -24,7 +24,7 @@ pub(crate) fn request(key: &str) -> ClaimRequest {
     ClaimRequest {
         id: id(key),
         owner: OwnerToken::draw(&ambient),
-        operation: OperationId::draw(&ambient),
+        operation: OperationId::draw(&ambient, &id(key)),
         scope: scope(),
         key: None,
         fingerprint: Fingerprint::of_parts(&[b"request"]),

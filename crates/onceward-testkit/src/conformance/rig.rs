@@ -47,10 +47,11 @@ impl<'a> Rig<'a> {
 
     pub(super) fn request_of(&self, tenant: &str, key: &str) -> ClaimRequest {
         let scope = Self::scope(tenant);
+        let id = Identity::unkeyed().record_id(&scope, &Key::new(key).unwrap());
         ClaimRequest {
-            id: Identity::unkeyed().record_id(&scope, &Key::new(key).unwrap()),
+            id,
             owner: OwnerToken::draw(&self.ambient),
-            operation: OperationId::draw(&self.ambient),
+            operation: OperationId::draw(&self.ambient, &id),
             scope,
             key: None,
             fingerprint: Fingerprint::of_parts(&[b"request"]),

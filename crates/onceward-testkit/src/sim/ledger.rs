@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    BoxError, Ended, Fence, Fingerprint, OperationId, Record, RecordId, Resolver, Verdict,
+    BoxError, Ended, Fence, Finding, Fingerprint, OperationId, Record, RecordId, Resolver, Verdict,
 };
 use parking_lot::Mutex;
 
@@ -96,13 +96,13 @@ impl Ledger {
 /// then is "it did not happen" true for good.
 #[async_trait]
 impl Resolver for Ledger {
-    async fn resolve(&self, record: &Record) -> Result<Verdict, BoxError> {
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         let mut books = self.books.lock();
         let key = (record.id, record.fence);
         if let Some(outcome) = books.booked.get(&key) {
-            return Ok(Verdict::Happened(node::stored(outcome)));
+            return Ok(Verdict::Happened(node::stored(outcome)).into());
         }
         books.closed.insert(key);
-        Ok(Verdict::DidNotHappen)
+        Ok(Verdict::DidNotHappen.into())
     }
 }

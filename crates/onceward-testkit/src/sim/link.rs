@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Lease, RenewRequest, SettleRequest, Store, StoreError,
+    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, Record, RecordId,
+    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind,
 };
 use tokio::sync::oneshot;
@@ -114,6 +115,30 @@ impl Store for Link {
             Reply::Settle(fenced) => Ok(fenced),
             other => unreachable!("{other:?} in reply to a settlement"),
         }
+    }
+}
+
+/// Operators are not at the mercy of this network.
+#[async_trait]
+impl StoreAdmin for Link {
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        self.world.store.get(id).await
+    }
+
+    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
+        self.world.store.list(query).await
+    }
+
+    async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
+        self.world.store.resolve(request).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        self.world.store.purge(limit).await
+    }
+
+    async fn stats(&self) -> Result<Stats, StoreError> {
+        self.world.store.stats().await
     }
 }
 

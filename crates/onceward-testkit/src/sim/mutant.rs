@@ -124,7 +124,7 @@ fn unclaimed(world: &World, request: &Request) -> Effect {
     let ambient = crate::clock::SimAmbient { clock: world.clock.clone(), dice: world.dice.clone() };
     Effect {
         record: request.record,
-        operation: OperationId::draw(&ambient),
+        operation: OperationId::draw(&ambient, &request.record),
         fingerprint: request.intent.fingerprint,
         fence: Fence(0),
         attempt: request.attempt,

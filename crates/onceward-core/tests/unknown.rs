@@ -1,0 +1,256 @@
+//! Operations by their names, and finding out what happened to those that nobody knows of.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use common::*;
+use onceward_core::{
+    Ambient, BoxError, Clock, Completer, Decided, Decisions, Engine, Finding, FullStore, Identity,
+    OperationId, Reconciler, ReconcilerSettings, Record, Rejection, Resolver, Settled, StateName,
+    StoreAdmin as _, SystemAmbient, Timestamp, Verdict,
+};
+use onceward_testkit::clock::SimClock;
+use onceward_testkit::faulty::{Call, Fault};
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_is_found_by_its_name_and_tells_where_it_stands() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let running = permit(&engine, "k").await;
+    let name = running.operation();
+    let _others = [permit(&engine, "a").await, permit(&engine, "b").await];
+    let found = engine.operation(&name).await.unwrap().unwrap();
+    assert_eq!((found.id, found.standing, found.attempts), (name, StateName::Running, 1));
+    assert_eq!(found.scope, scope());
+    assert_eq!(running.complete(outcome("done")).await, Settled::Durable);
+    let found = engine.operation(&name).await.unwrap().unwrap();
+    assert_eq!((found.standing, found.outcome), (StateName::Completed, Some(outcome("done"))));
+    let nobody = OperationId::draw(&SystemAmbient::new(), &id("k"));
+    assert_eq!(engine.operation(&nobody).await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_lease_has_lapsed_is_shown_as_unknown() {
+    let bench = Bench::new();
+    let (engine, crashed) = (bench.engine(), bench.engine());
+    let held = permit(&crashed, "k").await;
+    let name = held.operation();
+    // Nothing leaves a process that has died.
+    std::mem::forget(held);
+    bench.store.on_every(Call::Renew, Fault::Fail);
+    tokio::time::sleep(LEASE * 2).await;
+    let found = engine.operation(&name).await.unwrap().unwrap();
+    assert_eq!(found.standing, StateName::Unknown);
+}
+
+/// An authority that counts how often it was asked, and takes its time.
+struct Authority {
+    asked: AtomicUsize,
+    at_once: AtomicUsize,
+    most_at_once: AtomicUsize,
+    word: fn(&Record) -> Result<Verdict, BoxError>,
+}
+
+impl Authority {
+    fn saying(word: fn(&Record) -> Result<Verdict, BoxError>) -> Arc<Self> {
+        let [asked, at_once, most_at_once] = [const { AtomicUsize::new(0) }; 3];
+        Arc::new(Self { asked, at_once, most_at_once, word })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Resolver for Authority {
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let now = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_at_once.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        (self.word)(record).map(|verdict| Finding::new(verdict, "row 7 of payments"))
+    }
+
+    fn name(&self) -> &str {
+        "payments table"
+    }
+}
+
+/// The store's clock, and randomness.
+struct Surroundings(SimClock);
+
+impl Clock for Surroundings {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+impl Ambient for Surroundings {
+    fn random(&self) -> u128 {
+        SystemAmbient::new().random()
+    }
+}
+
+fn settings() -> ReconcilerSettings {
+    ReconcilerSettings {
+        backoff: Duration::from_secs(60),
+        backoff_max: Duration::from_secs(600),
+        ..ReconcilerSettings::default()
+    }
+}
+
+fn reconciler(bench: &Bench, authority: &Arc<Authority>) -> Reconciler {
+    let (store, authority) = (Arc::clone(&bench.store), Arc::clone(authority));
+    Reconciler::new(store as Arc<dyn FullStore>, authority, Identity::unkeyed())
+        .ambient(Arc::new(Surroundings(bench.clock.clone())))
+        .settings(settings())
+}
+
+/// An operation of which nobody knows whether it happened.
+async fn unknown(engine: &Engine, key: &str) -> OperationId {
+    let permit = permit(engine, key).await;
+    let operation = permit.operation();
+    assert_eq!(permit.unknown().await, Settled::Durable);
+    operation
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_happened_is_completed_and_the_evidence_is_kept() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let operation = unknown(&engine, "k").await;
+    let authority = Authority::saying(|_| Ok(Verdict::Happened(outcome("paid"))));
+    let round = Arc::new(reconciler(&bench, &authority)).run_once().await;
+    assert_eq!((round.unknown, round.happened, round.oldest), (1, 1, None));
+    assert_eq!(replayed(&engine, "k").await, outcome("paid"));
+
+    let decisions = Decisions::new(bench.store.clone(), Identity::unkeyed());
+    let about = decisions.about(&operation).await.unwrap();
+    let [written] = &about[..] else { panic!("{about:?}") };
+    assert_eq!(written.decision.decided, Decided::Happened);
+    assert_eq!(written.decision.by, "payments table");
+    assert_eq!(written.decision.evidence, "row 7 of payments");
+    assert_eq!(written.at, bench.clock.now());
+    assert_eq!(decisions.list(None, 10).await.unwrap().0, about);
+}
+
+struct Again(AtomicUsize);
+
+#[async_trait]
+impl Completer for Again {
+    async fn run_again(&self, _: &Record) -> Result<(), BoxError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err("and it fails".into())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_had_not_happened_is_free_and_run_again_where_somebody_does() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    unknown(&engine, "k").await;
+    let authority = Authority::saying(|_| Ok(Verdict::DidNotHappen));
+    let again = Arc::new(Again(AtomicUsize::new(0)));
+    let reconciler = reconciler(&bench, &authority).completer(again.clone());
+    let round = Arc::new(reconciler).run_once().await;
+    assert_eq!((round.did_not_happen, again.0.load(Ordering::SeqCst)), (1, 1));
+    let _runs_again = permit(&engine, "k").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_knows_is_asked_about_ever_less_often() {
+    let bench = Bench::new();
+    unknown(&bench.engine(), "k").await;
+    let authority = Authority::saying(|_| Ok(Verdict::StillUnknown));
+    let reconciler = Arc::new(reconciler(&bench, &authority));
+    let mut asked_at = Vec::new();
+    for second in 0..3_600 {
+        let before = authority.asked();
+        reconciler.run_once().await;
+        if authority.asked() > before {
+            asked_at.push(second);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let rests: Vec<_> = asked_at.windows(2).map(|pair| (pair[1] - pair[0]) / 10 * 10).collect();
+    assert_eq!(rests[..5], [60, 120, 240, 480, 600], "{asked_at:?}");
+    assert!(rests[5..].iter().all(|rest| *rest == 600), "{rests:?}");
+    assert!(matches!(rejected(&bench.engine(), "k").await, Rejection::Unknown { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_nodes_one_asks_at_a_time() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    for key in 0..10 {
+        unknown(&engine, &format!("{key}")).await;
+    }
+    let authority = Authority::saying(|_| Ok(Verdict::DidNotHappen));
+    let nodes = [(); 3].map(|()| Arc::new(reconciler(&bench, &authority)));
+    let [a, b, c] = &nodes;
+    let rounds: [_; 3] = tokio::join!(a.run_once(), b.run_once(), c.run_once()).into();
+    assert_eq!(authority.asked(), 10, "{rounds:?}");
+    assert_eq!(rounds.iter().map(|round| round.did_not_happen).sum::<usize>(), 10);
+    assert!(authority.most_at_once.load(Ordering::SeqCst) <= 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_dies_while_it_asks_is_followed_by_another() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    unknown(&engine, "k").await;
+    let authority = Authority::saying(|_| Ok(Verdict::DidNotHappen));
+    let dies = Arc::new(reconciler(&bench, &authority));
+    let asking = tokio::spawn(async move { dies.run_once().await });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    asking.abort();
+    let next = Arc::new(reconciler(&bench, &authority));
+    assert_eq!(next.run_once().await.resting, 1);
+    tokio::time::sleep(settings().patience * 3 + settings().backoff).await;
+    let round = next.run_once().await;
+    assert_eq!((round.unknown, round.did_not_happen), (1, 1), "{round:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn errors_and_panics_of_the_resolver_and_the_store_end_nothing() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    unknown(&engine, "panics").await;
+    unknown(&engine, "fails").await;
+    let fails = Authority::saying(|record| {
+        assert!(record.id != id("panics"), "a resolver with a bug");
+        Err("the provider is down".into())
+    });
+    let round = Arc::new(reconciler(&bench, &fails)).run_once().await;
+    assert_eq!((round.unknown, round.still_unknown), (2, 2), "{round:?}");
+
+    bench.store.on_next(1, Call::Admin, Fault::Fail);
+    let knows = Authority::saying(|_| Ok(Verdict::Happened(outcome("paid"))));
+    let reconciler = Arc::new(reconciler(&bench, &knows));
+    assert!(reconciler.run_once().await.failed.is_some());
+    tokio::time::sleep(settings().backoff).await;
+    assert_eq!(reconciler.run_once().await.happened, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_asks_no_more_than_its_budget() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    for key in 0..20 {
+        unknown(&engine, &format!("{key}")).await;
+    }
+    let authority = Authority::saying(|_| Ok(Verdict::DidNotHappen));
+    let few = ReconcilerSettings { budget: 5, at_once: 2, ..settings() };
+    let reconciler = Arc::new(reconciler(&bench, &authority).settings(few));
+    let round = reconciler.run_once().await;
+    assert_eq!(authority.asked(), 5, "{round:?}");
+    assert_eq!(round.did_not_happen + round.over_budget, 20, "{round:?}");
+    assert!(authority.most_at_once.load(Ordering::SeqCst) <= 2);
+    assert_eq!(bench.store.stats().await.unwrap().by_state[StateName::Running as usize], 0);
+}
