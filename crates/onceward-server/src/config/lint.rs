@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::rules::{CompletionLost, RuleSettings, StoreDown};
+use super::rules::{CompletionLost, Mode, RuleSettings, StoreDown};
 use super::{Config, Owner, Seconds, Store, StoreKind};
 
 /// Something that works and may do harm.
@@ -92,6 +92,9 @@ fn rules_of(place: &str, rules: &RuleSettings, config: &Config) -> Vec<Warning> 
     let mut warn = |setting: &str, why: String| {
         warnings.push(Warning { setting: format!("{place}.{setting}"), why });
     };
+    if rules.mode == Some(Mode::Shadow) {
+        warn("mode", "requests are only observed: retries run again".into());
+    }
     if let Some(ttl) = rules.ttl
         && ttl.0 < RETRY_HORIZON
     {
@@ -174,6 +177,7 @@ mod tests {
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
+            ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
             ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operation /a.ttl"),
         ] {

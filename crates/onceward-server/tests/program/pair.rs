@@ -115,7 +115,7 @@ fn one_effect_each(server: &Server, kind: &str) {
             let what = match (answer.status, answer.code()) {
                 (201, _) if answer.is_replay() => "replayed",
                 (201, _) => "executed",
-                (409, Some("IDEMPOTENCY_IN_PROGRESS")) => "in progress",
+                (409, Some("IDEMPOTENCY_REQUEST_IN_PROGRESS")) => "in progress",
                 _ => panic!("{key} got {answer:?}"),
             };
             *counts.entry(what).or_default() += 1;
@@ -187,7 +187,8 @@ impl Load {
                 }
             })
         });
-        Self { stop, dead, seen, clients: clients.collect() }
+        let clients = clients.collect();
+        Self { stop, dead, seen, clients }
     }
 
     fn wait_until(&self, what: &str, is_so: impl Fn(&Seen) -> bool) {
