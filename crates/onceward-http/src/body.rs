@@ -66,6 +66,10 @@ where
             let frame = ready!(Pin::new(rest).poll_frame(cx));
             if let Some(ear) = &mut this.ear {
                 ear.hear(frame.as_ref());
+                // Over HTTP/2 it is known with the last frame, and nobody polls for more.
+                if rest.is_end_stream() {
+                    ear.finish();
+                }
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }

@@ -122,7 +122,8 @@ impl Ear {
         }
     }
 
-    fn finish(&mut self) {
+    /// It has ended.
+    pub(crate) fn finish(&mut self) {
         if let Some(place) = self.place.take() {
             let whole = std::mem::take(&mut self.heard).finish();
             self.say(Heard::Whole(whole, place));

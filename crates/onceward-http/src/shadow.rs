@@ -35,27 +35,17 @@ pub(crate) fn observe<B: HttpBody>(
     request: Request<B>,
 ) -> (Request<Body<B>>, Ending) {
     let (head, body) = request.into_parts();
-    let key = parse_key(&head.headers, &guard.rules.key);
-    let observer = Watcher { shared: Arc::clone(shared), guard: Arc::clone(&guard), operation };
-    let key = match key {
-        Ok(Some(key)) => Ok(key),
-        Ok(None) => Err(Would::MissingKey),
-        Err(_) => Err(Would::InvalidKey),
-    };
-    let room = key.and_then(|key| {
-        let (place, runtime) = (shared.used.enter(), Handle::try_current().ok());
-        Ok((key, place.zip(runtime).ok_or(Would::Unseen)?))
-    });
-    let (key, (place, runtime)) = match room {
-        Ok(room) => room,
+    let watcher = Watcher { shared: Arc::clone(shared), guard: Arc::clone(&guard), operation };
+    let (key, place, runtime) = match watcher.prepare(&head) {
+        Ok(prepared) => prepared,
         Err(would) => {
-            observer.tell(would);
+            watcher.tell(would);
             return (Request::from_parts(head, Body::passed(body)), Ending::of_nobody(guard));
         }
     };
     let (ear, heard) = Ear::new(guard.rules.request_bytes_max, body.size_hint().exact(), place);
     let (ending, ended) = Ending::new(guard);
-    runtime.spawn(observer.watch(head.clone(), key, heard, ended));
+    runtime.spawn(watcher.watch(head.clone(), key, heard, ended));
     (Request::from_parts(head, Body::overheard(body, ear)), ending)
 }
 
@@ -132,6 +122,15 @@ struct Asked {
 }
 
 impl Watcher {
+    /// What is needed to watch a request; else, what would become of it by its head alone.
+    fn prepare(&self, head: &Parts) -> Result<(Key, Place, Handle), Would> {
+        let key = parse_key(&head.headers, &self.guard.rules.key);
+        let key = key.map_err(|_| Would::InvalidKey)?.ok_or(Would::MissingKey)?;
+        let place = self.shared.used.enter().ok_or(Would::Unseen)?;
+        let runtime = Handle::try_current().map_err(|_| Would::Unseen)?;
+        Ok((key, place, runtime))
+    }
+
     async fn watch(
         self,
         head: Parts,

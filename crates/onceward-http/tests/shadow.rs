@@ -324,6 +324,40 @@ async fn who_cannot_be_told_would_be_refused_and_passes() {
     assert_eq!(notes.take().await, [Would::Refused]);
 }
 
+/// A body whose end is known with its last frame and whose length is not, as over HTTP/2.
+struct Unsized(Full<Bytes>);
+
+impl http_body::Body for Unsized {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        std::pin::Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_heard_whole_by_who_does_not_poll_past_its_end() {
+    let (layer, notes) = layer_on(&Bench::new(), observing());
+    let service = layer.layer(tower::service_fn(async |request: Request<Body<Unsized>>| {
+        let mut body = request.into_body();
+        while !http_body::Body::is_end_stream(&body) {
+            body.frame().await.unwrap().unwrap();
+        }
+        ok(created(), "")
+    }));
+    let answer = service.oneshot(post("k", "{}").map(Unsized)).await.unwrap();
+    assert_eq!(answer.status(), 201);
+    assert_eq!(notes.take().await, [Would::Execute]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_streams_to_its_handler_before_it_has_ended() {
     let (layer, notes) = layer_on(&Bench::new(), observing());

@@ -196,8 +196,9 @@ impl ClientSide {
         if !self.guarded {
             // Else the layer takes it out; one that only observes still wants to know.
             let said = response.headers_mut().remove(OUTCOME_HEADER);
-            let said = said.and_then(|value| Fate::of_header(&value));
-            said.map(|fate| response.extensions_mut().insert(fate));
+            if let Some(fate) = said.and_then(|value| Fate::of_header(&value)) {
+                response.extensions_mut().insert(fate);
+            }
         }
         let headers = response.headers_mut();
         if self.version == Version::HTTP_11 && headers.contains_key(TRAILER) {

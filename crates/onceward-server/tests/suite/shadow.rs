@@ -95,10 +95,14 @@ fn keyed(key: &str, behave: &str, body: &str) -> String {
     post("/orders", &format!("idempotency-key: {key}\r\nx-behave: {behave}\r\n"), body)
 }
 
+async fn metrics(gateway: &Gateway) -> String {
+    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    exchange(gateway.admin().unwrap(), request).await
+}
+
 /// What was counted, by what would have been.
 async fn counts(gateway: &Gateway) -> BTreeMap<String, u64> {
-    let request = "GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    let text = exchange(gateway.admin().unwrap(), request).await;
+    let text = metrics(gateway).await;
     let shadow = text.lines().filter_map(|line| line.strip_prefix("idempotency_shadow"));
     let count = |line: &str| {
         let (labels, count) = line.rsplit_once(' ')?;
@@ -109,18 +113,23 @@ async fn counts(gateway: &Gateway) -> BTreeMap<String, u64> {
     shadow.filter_map(count).collect()
 }
 
-async fn counted(gateway: &Gateway, expected: &[(&str, u64)]) {
-    let expected: BTreeMap<_, _> =
-        expected.iter().map(|(would, count)| ((*would).to_owned(), *count)).collect();
+/// Waits until so many requests were counted, and nothing is left to be settled.
+async fn observed(gateway: &Gateway, requests: u64) -> BTreeMap<String, u64> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         let seen = counts(gateway).await;
-        if seen == expected {
-            return;
+        let sum: u64 = seen.iter().filter(|(label, _)| *label != "body").map(|it| it.1).sum();
+        let settled = metrics(gateway).await.contains("active{state=\"running\"} 0");
+        if sum == requests && settled {
+            return seen;
         }
-        assert!(Instant::now() < end, "{seen:?} is not {expected:?}");
-        sleep(Duration::from_millis(10)).await;
+        assert!(Instant::now() < end, "{seen:?} are not {requests}");
+        sleep(Duration::from_millis(5)).await;
     }
+}
+
+fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    counts.iter().map(|(would, count)| ((*would).to_owned(), *count)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +139,7 @@ async fn what_is_only_observed_is_answered_as_if_nobody_looked() {
     let shadow = Gateway::start(service.config(SHADOW)).await.unwrap();
     let large = format!("{{\"amount\":\"{}\"}}", "x".repeat(300_000));
     let again = keyed("k", "", "{\"amount\":1}");
-    for request in [
+    let requests = [
         &post("/orders", "", "{\"amount\":1}"),
         &post("/orders", "idempotency-key: a\r\nidempotency-key: b\r\n", "{\"amount\":1}"),
         &again,
@@ -147,18 +156,19 @@ async fn what_is_only_observed_is_answered_as_if_nobody_looked() {
         &keyed("said", "status=500; outcome=release", "{}"),
         &keyed("panics", "panic", "{}"),
         &post("/nowhere", "idempotency-key: n\r\n", "{}"),
-    ] {
+    ];
+    for (number, request) in requests.into_iter().enumerate() {
         let expected = exchange(bare.addresses()[0], request).await;
         let arrived = service.last();
         let answer = exchange(shadow.addresses()[0], request).await;
         assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
         assert_eq!(lasting(&answer), lasting(&expected), "{request:.200}");
         assert_eq!(service.last(), arrived);
-        sleep(Duration::from_millis(20)).await; // a retry at once may find the first unsettled
+        observed(&shadow, number as u64 + 1).await;
     }
-    counted(
-        &shadow,
-        &[
+    assert_eq!(
+        counts(&shadow).await,
+        expected(&[
             ("missing_key", 1),
             ("invalid_key", 2),
             ("execute", 10),
@@ -166,30 +176,29 @@ async fn what_is_only_observed_is_answered_as_if_nobody_looked() {
             ("mismatch", 1),
             ("body", 1), // of the mismatch
             ("refused", 1),
-        ],
-    )
-    .await;
+        ])
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_service_says_counts_for_the_retry_that_is_only_observed() {
     let service = Service::start();
     let shadow = Gateway::start(service.config(SHADOW)).await.unwrap();
-    for (behave, would) in [
+    let said = [
         ("status=500; outcome=release", "execute"),
         ("status=500", "unknown"),
         ("status=500; outcome=keep", "replay"),
-    ] {
-        let before = counts(&shadow).await.get(would).copied().unwrap_or_default();
-        let request = keyed(would, behave, "{}");
+    ];
+    for (number, (behave, key)) in said.into_iter().enumerate() {
+        let request = keyed(key, behave, "{}");
         let first = exchange(shadow.addresses()[0], &request).await;
         assert!(first.starts_with("HTTP/1.1 500") && !first.contains("onceward"), "{first}");
-        sleep(Duration::from_millis(100)).await;
+        observed(&shadow, 2 * number as u64 + 1).await;
         exchange(shadow.addresses()[0], &request).await;
-        sleep(Duration::from_millis(100)).await;
-        let added = counts(&shadow).await[would] - before;
-        assert_eq!(added, if would == "execute" { 2 } else { 1 }, "{behave}");
+        observed(&shadow, 2 * number as u64 + 2).await;
     }
+    let would = expected(&[("execute", 4), ("unknown", 1), ("replay", 1)]);
+    assert_eq!(counts(&shadow).await, would);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,7 +209,7 @@ async fn duplicates_at_once_are_counted_as_conflicts() {
     let sends = (0..4).map(|_| exchange(shadow.addresses()[0], &request));
     let answers = futures_util::future::join_all(sends).await;
     assert!(answers.iter().all(|answer| answer.starts_with("HTTP/1.1 201")), "{answers:?}");
-    counted(&shadow, &[("execute", 1), ("conflict", 3)]).await;
+    assert_eq!(observed(&shadow, 4).await, expected(&[("execute", 1), ("conflict", 3)]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -217,7 +226,11 @@ async fn a_store_that_is_down_or_hangs_is_not_noticed_by_clients() {
             assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
         }
         assert!(begun.elapsed() < Duration::from_secs(2), "the store was waited for");
-        counted(&shadow, &[("store_down", 5)]).await;
+        let (end, down) = (begun + Duration::from_secs(20), expected(&[("store_down", 5)]));
+        while counts(&shadow).await != down {
+            assert!(Instant::now() < end, "{:?}", counts(&shadow).await);
+            sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 
@@ -227,7 +240,7 @@ async fn after_a_reload_to_enforcing_the_next_retry_is_the_first_execution() {
     let gateway = Gateway::start(service.config(SHADOW)).await.unwrap();
     let (to, request) = (gateway.addresses()[0], keyed("k", "", "{\"amount\":1}"));
     let observed = exchange(to, &request).await;
-    counted(&gateway, &[("execute", 1)]).await;
+    assert_eq!(observed(&gateway, 1).await, expected(&[("execute", 1)]));
 
     gateway.reload(service.config(ENFORCED)).unwrap();
     let first = exchange(to, &request).await;
