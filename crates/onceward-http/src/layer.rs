@@ -7,19 +7,23 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use onceward_core::{BoxError, Engine, InvalidPolicy, SCOPE_PART_BYTES_MAX};
+use onceward_core::{
+    BoxError, Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX,
+};
 use tower_layer::Layer;
 
 use crate::admission::Admission;
 use crate::canonical::InvalidPointer;
 use crate::fingerprint::Fingerprinter;
 use crate::observe::Observer;
+use crate::overhear::Used;
 use crate::problem::PROBLEM_DOCS;
 use crate::reply::NEVER_KEPT;
-use crate::rules::{InProgress, Rules};
+use crate::rules::{Enforcement, InProgress, Rules};
 use crate::scope::{Owners, Source};
 use crate::service::OncewardService;
 use crate::speak::Reference;
@@ -210,6 +214,7 @@ impl LayerBuilder<Scoped> {
             rebuild,
             admission,
             observer,
+            used: Arc::default(),
             unguarded,
         };
         Ok(OncewardLayer { shared: Arc::new(shared) })
@@ -285,9 +290,10 @@ impl OncewardLayer {
     }
 
     /// How many bytes of a request's body are held at most, because it is guarded; `None` for
-    /// one that passes through.
+    /// one that passes through, observed or not.
     pub fn holds<B>(&self, request: &Request<B>) -> Option<usize> {
-        self.shared.guard(request).map(|(guard, _)| guard.rules.request_bytes_max)
+        let (guard, _) = self.shared.guard(request)?;
+        (!guard.only_observes()).then_some(guard.rules.request_bytes_max)
     }
 }
 
@@ -315,6 +321,8 @@ pub(crate) struct Shared {
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) admission: Option<Arc<dyn Admission>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// By observations.
+    pub(crate) used: Arc<Used>,
     unguarded: AtomicU64,
 }
 
@@ -362,6 +370,10 @@ impl Guard {
         Ok(Self { named, rules, engine, fingerprinter })
     }
 
+    pub(crate) fn only_observes(&self) -> bool {
+        self.rules.enforcement == Enforcement::Observe
+    }
+
     fn guards(&self, method: &Method) -> bool {
         self.named.as_ref().map_or_else(
             || self.rules.methods.contains(method) && !always_passes(method),
@@ -382,14 +394,27 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
     if let Some(lease) = rules.lease {
         policy = policy.lease(lease);
     }
-    if let Some(on_lapse) = rules.on_lapse {
-        policy = policy.on_lapse(on_lapse);
-    }
+    let on_lapse = rules.on_lapse.unwrap_or(engine.policy().on_lapse());
+    policy = policy.on_lapse(on_lapse);
     policy = match rules.in_progress {
         InProgress::Wait(longest) => policy.wait(longest),
-        InProgress::Reject | InProgress::Accepted => policy.wait(std::time::Duration::ZERO),
+        InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
     };
+    if rules.enforcement == Enforcement::Observe {
+        policy = observing(policy, on_lapse);
+    }
     Ok(engine.with_policy(policy.build()?))
+}
+
+/// A policy for claims that nobody waits for: what does not land soon is not worth trying, and
+/// no resolver is asked about what was never guarded.
+fn observing(policy: PolicyBuilder, on_lapse: OnLapse) -> PolicyBuilder {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let policy = policy.claim_patience(PATIENCE).settle_wait(PATIENCE).settle_patience(PATIENCE);
+    match on_lapse {
+        OnLapse::Resolve => policy.on_lapse(OnLapse::Unknown),
+        OnLapse::Unknown | OnLapse::Takeover => policy,
+    }
 }
 
 /// Methods that change nothing by definition.
@@ -409,7 +434,7 @@ impl Shared {
         let others = || self.others.as_ref().filter(|guard| guard.guards(method));
         let guard = named.or_else(others)?;
         let has_key = request.headers().contains_key(&guard.rules.key.header);
-        if !has_key && !guard.rules.required {
+        if !has_key && !guard.rules.required && !guard.only_observes() {
             return None;
         }
         let operation = match &guard.named {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::FullStore;
-use onceward_services::{Server, or_skip, query};
+use onceward_services::{MovedDatabase, Server, or_skip};
 use onceward_stores::postgres::{PostgresStore, Settings};
 use onceward_testkit::conformance::{Harness, Traits};
 use onceward_testkit::model;
@@ -15,8 +15,7 @@ use proptest::test_runner::TestRunner;
 
 use super::common::{fresh_name, long, plain, shared, small};
 
-/// Stores on a clock of their own: sessions find a function `clock_timestamp` of ours before
-/// PostgreSQL's, which looks up the time of their `application_name`.
+/// Stores on a clock of their own.
 pub(crate) struct Moved {
     url: String,
     name: String,
@@ -24,29 +23,17 @@ pub(crate) struct Moved {
     wrap: fn(PostgresStore) -> Arc<dyn FullStore>,
 }
 
-const DATABASE: &str = "moved";
-
 /// The database in which time is moved by hand.
 fn moved_database() -> Option<&'static Server> {
     static READY: OnceLock<()> = OnceLock::new();
     let server = shared()?;
-    READY.get_or_init(|| {
-        query(server, &format!("CREATE DATABASE {DATABASE}")).unwrap();
-        let sql = "CREATE SCHEMA clock;
-            CREATE TABLE clock.moved (name text PRIMARY KEY, at timestamptz NOT NULL);
-            CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
-            'SELECT at FROM clock.moved WHERE name = pg_catalog.current_setting(''application_name'')';
-            ALTER DATABASE moved SET search_path = clock, pg_catalog";
-        onceward_services::query_in(server, DATABASE, sql).unwrap();
-    });
+    READY.get_or_init(|| drop(MovedDatabase::create(server).unwrap()));
     Some(server)
 }
 
 fn moved(port: u16) -> Moved {
     let name = fresh_name("clock");
-    let url = format!(
-        "postgres://postgres@127.0.0.1:{port}/{DATABASE}?application_name={name}&sslmode=disable"
-    );
+    let url = MovedDatabase::url(port, &name);
     Moved { url, name, settings: |it| it, wrap: |store| Arc::new(store) }
 }
 
@@ -81,21 +68,15 @@ impl Harness for Moved {
 
     async fn pass(&self, duration: Duration) {
         let clock = plain(&self.url).await;
-        let sql = format!(
-            "UPDATE clock.moved SET at = at + interval '{} microseconds' WHERE name = '{}'",
-            duration.as_micros(),
-            self.name
-        );
-        clock.batch_execute(&sql).await.unwrap();
+        clock.batch_execute(&MovedDatabase::pass_sql(&self.name, duration)).await.unwrap();
     }
 }
 
 impl Moved {
     /// A store whose clock stands still until it is moved.
     pub(crate) async fn store(&self) -> PostgresStore {
-        let sql = "INSERT INTO clock.moved VALUES ($1, '2026-11-16') ON CONFLICT DO NOTHING";
         let clock = plain(&self.url).await;
-        clock.execute_typed(sql, &[(&self.name, tokio_postgres::types::Type::TEXT)]).await.unwrap();
+        clock.batch_execute(&MovedDatabase::begin_sql(&self.name)).await.unwrap();
         PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap()
     }
 }

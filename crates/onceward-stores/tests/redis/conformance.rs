@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::FullStore;
-use onceward_services::{RedisCluster, Server};
+use onceward_services::{RedisCluster, Server, age};
 use onceward_stores::redis::{RedisStore, Settings};
 use onceward_stores::sealed::{Keys, Sealed};
 use onceward_testkit::conformance::{Harness, Traits};
@@ -15,7 +15,7 @@ use proptest::prelude::Strategy;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-use super::common::{age, long, settings, shared, shared_cluster, tell};
+use super::common::{long, settings, shared, shared_cluster, tell};
 
 /// Where stores are opened.
 #[derive(Clone, Copy)]
@@ -71,7 +71,7 @@ impl Harness for Aged {
     }
 
     async fn pass(&self, duration: Duration) {
-        age(&self.place.servers(), &self.settings.prefix, duration);
+        age(&self.place.servers(), &self.settings.prefix, duration).unwrap();
     }
 }
 
