@@ -23,6 +23,7 @@ use crate::observe::Observer;
 use crate::overhear::Used;
 use crate::problem::PROBLEM_DOCS;
 use crate::reply::NEVER_KEPT;
+use crate::right::Grants;
 use crate::rules::{Enforcement, InProgress, Rules};
 use crate::scope::{Owners, Source};
 use crate::service::OncewardService;
@@ -58,6 +59,7 @@ impl Onceward {
     pub fn layer(engine: Engine) -> LayerBuilder<Unscoped> {
         LayerBuilder {
             engine,
+            grants: Grants::Leased,
             owners: Owners { tenant: None, caller: None },
             operations: Vec::new(),
             others: Some(Rules::default()),
@@ -86,6 +88,7 @@ type Rebuild = Arc<dyn Fn(Reference) -> Rebuilding + Send + Sync>;
 #[must_use]
 pub struct LayerBuilder<S> {
     engine: Engine,
+    grants: Grants,
     owners: Owners,
     operations: Vec<Operation>,
     others: Option<Rules>,
@@ -118,6 +121,7 @@ impl<S> LayerBuilder<S> {
     fn scoped(self) -> LayerBuilder<Scoped> {
         LayerBuilder {
             engine: self.engine,
+            grants: self.grants,
             owners: self.owners,
             operations: self.operations,
             others: self.others,
@@ -179,6 +183,17 @@ impl<S> LayerBuilder<S> {
         self
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn granted_by(mut self, grants: Grants) -> Self {
+        self.grants = grants;
+        self
+    }
+
     /// Is told what becomes of every guarded request.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
@@ -189,12 +204,15 @@ impl<S> LayerBuilder<S> {
 impl LayerBuilder<Scoped> {
     /// Checks the settings.
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
-        let Self { engine, owners, operations, others, docs, operations_at, .. } = self;
+        let Self { engine, grants, owners, operations, others, docs, operations_at, .. } = self;
         let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
         let mut by_route = BTreeMap::<String, Vec<Arc<Guard>>>::new();
         for operation in operations {
             let route = operation.route.clone();
-            by_route.entry(route).or_default().push(Arc::new(Guard::of(operation, &engine)?));
+            by_route
+                .entry(route)
+                .or_default()
+                .push(Arc::new(Guard::of(operation, &engine, &grants)?));
         }
         let mut routes = matchit::Router::new();
         for (route, guards) in by_route {
@@ -202,8 +220,8 @@ impl LayerBuilder<Scoped> {
             let inserted = routes.insert(&route, guards).map_err(invalid);
             inserted.map_err(|why| InvalidLayer::Route { route, why })?;
         }
-        let others =
-            others.map(|rules| Guard::new(None, rules, &engine)).transpose()?.map(Arc::new);
+        let others = others.map(|rules| Guard::new(None, rules, &engine, &grants));
+        let others = others.transpose()?.map(Arc::new);
         let unguarded = AtomicU64::new(0);
         let shared = Shared {
             routes,
@@ -332,6 +350,7 @@ pub(crate) struct Guard {
     named: Option<Named>,
     pub(crate) rules: Rules,
     pub(crate) engine: Engine,
+    pub(crate) grants: Grants,
     pub(crate) fingerprinter: Fingerprinter,
 }
 
@@ -341,7 +360,7 @@ struct Named {
 }
 
 impl Guard {
-    fn of(operation: Operation, engine: &Engine) -> Result<Self, InvalidLayer> {
+    fn of(operation: Operation, engine: &Engine, grants: &Grants) -> Result<Self, InvalidLayer> {
         let Operation { method, route, name, mut rules } = operation;
         if always_passes(&method) {
             return Err(InvalidLayer::Method { method, route });
@@ -351,10 +370,15 @@ impl Guard {
         if name.is_empty() || name.len() > SCOPE_PART_BYTES_MAX {
             return Err(InvalidLayer::Name { route, length: name.len() });
         }
-        Self::new(Some(Named { method, name: name.into() }), rules, engine)
+        Self::new(Some(Named { method, name: name.into() }), rules, engine, grants)
     }
 
-    fn new(named: Option<Named>, rules: Rules, engine: &Engine) -> Result<Self, InvalidLayer> {
+    fn new(
+        named: Option<Named>,
+        rules: Rules,
+        engine: &Engine,
+        grants: &Grants,
+    ) -> Result<Self, InvalidLayer> {
         let forbidden = rules.extra_headers.iter().find(|it| NEVER_KEPT.contains(&it.as_str()));
         if let Some(name) = forbidden {
             return Err(InvalidLayer::Header(name.to_string()));
@@ -366,8 +390,9 @@ impl Guard {
             return Err(InvalidLayer::MismatchStatus(rules.mismatch_status.as_u16()));
         }
         let engine = engine_for(&rules, engine)?;
+        let grants = grants.under(&engine);
         let fingerprinter = Fingerprinter::new(&rules.fingerprint)?;
-        Ok(Self { named, rules, engine, fingerprinter })
+        Ok(Self { named, rules, engine, grants, fingerprinter })
     }
 
     pub(crate) fn only_observes(&self) -> bool {

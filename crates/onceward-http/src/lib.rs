@@ -22,12 +22,15 @@ mod outlive;
 mod overhear;
 mod problem;
 mod reply;
+mod right;
 mod rules;
 mod scope;
 mod service;
 mod shadow;
 mod speak;
 mod trace;
+#[cfg(feature = "postgres")]
+mod transaction;
 
 pub use admission::Admission;
 pub use body::Body;
@@ -45,6 +48,8 @@ pub use scope::{Denied, Source};
 pub use service::{OncewardService, ResponseFuture};
 pub use speak::{Execution, Fate, OUTCOME_HEADER, Reference, Sensitive};
 pub use trace::TRACE_TARGET;
+#[cfg(feature = "postgres")]
+pub use transaction::{PgClient, PgTransaction, TransactionEnded};
 
 /// For this crate's fuzz targets, benchmarks and tests. Not part of the API.
 #[doc(hidden)]

@@ -25,8 +25,10 @@ mod postgres {
     mod kill;
     mod migrations;
     mod rows;
+    mod tls;
     mod together;
     mod transactions;
+    mod transactions_kill;
     mod wake;
 }
 

@@ -38,8 +38,10 @@ mod columns;
 mod error;
 #[cfg(feature = "tiered")]
 mod generation;
+mod handle;
 mod lanes;
 mod migrate;
+mod open_transaction;
 mod row;
 mod schema;
 mod session;
@@ -67,7 +69,9 @@ use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub use error::OpenError;
+pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
+pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
 pub use tokio_postgres;
