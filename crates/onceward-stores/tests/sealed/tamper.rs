@@ -105,6 +105,9 @@ impl StoreAdmin for Tampered {
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.inner.stats().await
     }
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.inner.import(record).await
+    }
 }
 
 /// Every way of reading a key's outcome fails, as something that is there and unreadable.
