@@ -8,12 +8,15 @@
 //! - `redis`: `redis::RedisStore`, on a Redis or Valkey server, with replicas or as a cluster.
 //! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
-//! [`connect`] opens any of them by its URL.
+//! [`connect`] opens any of them by its URL. [`copy`](copy()) and [`dual::DualStore`] move from one to
+//! another.
 
 // A panic in here would make an outcome unknown that is known.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
 mod connect;
+mod copy;
+pub mod dual;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 #[cfg(feature = "postgres")]
@@ -24,3 +27,4 @@ pub mod redis;
 pub mod sealed;
 
 pub use connect::{Connect, ConnectError, SharedStore, connect};
+pub use copy::{Copied, Difference, Differs, Verified, copy, verify};

@@ -163,23 +163,12 @@ impl RedisStore {
         Answer::read(value.await?)?.imported()
     }
 
-    /// Asks for what counts only where the bucket's mark is the known one, and is open.
-    async fn while_marked<T>(
-        &self,
-        bucket: Bucket,
-        ask: impl AsyncFn(Arc<str>) -> Result<Told<T>, StoreError>,
-    ) -> Result<T, StoreError> {
-        loop {
-            let epoch = self.epochs.known(bucket);
-            let mark = match ask(Arc::clone(&epoch)).await? {
-                Told::Answer(answer) => return Ok(answer),
-                Told::Lost(mark) => mark,
-            };
-            match self.judge(bucket, &epoch, mark).await? {
-                // Once: a mark that is open and known is not told as lost again.
-                epochs::Verdict::Again => {}
-                epochs::Verdict::Refused(error) => return Err(error),
-            }
+    /// After the answer that a bucket's mark is not the known one, or closed: whether to ask again.
+    async fn go_on(&self, bucket: Bucket, epoch: &str, mark: Mark) -> Result<(), StoreError> {
+        match self.judge(bucket, epoch, mark).await? {
+            // Once: a mark that is open and known is not told as lost again.
+            epochs::Verdict::Again => Ok(()),
+            epochs::Verdict::Refused(error) => Err(error),
         }
     }
 
@@ -274,7 +263,13 @@ impl<'a> Decision<'a> {
 impl Store for RedisStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let bucket = Bucket::of(&request.id);
-        self.while_marked(bucket, async |epoch| self.claim_knowing(request, &epoch).await).await
+        loop {
+            let epoch = self.epochs.known(bucket);
+            match self.claim_knowing(request, &epoch).await? {
+                Told::Answer(claim) => return Ok(claim),
+                Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
+            }
+        }
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
@@ -341,7 +336,13 @@ impl StoreAdmin for RedisStore {
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         let bucket = Bucket::of(&record.id);
-        self.while_marked(bucket, async |epoch| self.import_knowing(record, &epoch).await).await
+        loop {
+            let epoch = self.epochs.known(bucket);
+            match self.import_knowing(record, &epoch).await? {
+                Told::Answer(imported) => return Ok(imported),
+                Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
+            }
+        }
     }
 }
 

@@ -17,9 +17,11 @@ use super::common::{fresh_name, long, plain, shared, small};
 
 /// Stores on a clock of their own: sessions find a function `clock_timestamp` of ours before
 /// PostgreSQL's, which looks up the time of their `application_name`.
-struct Moved {
+pub(crate) struct Moved {
     url: String,
     name: String,
+    /// What the clock shows at first, in SQL.
+    start: &'static str,
     settings: fn(Settings) -> Settings,
     wrap: fn(PostgresStore) -> Arc<dyn FullStore>,
 }
@@ -47,11 +49,17 @@ fn moved(port: u16) -> Moved {
     let url = format!(
         "postgres://postgres@127.0.0.1:{port}/{DATABASE}?application_name={name}&sslmode=disable"
     );
-    Moved { url, name, settings: |it| it, wrap: |store| Arc::new(store) }
+    let start = "'2026-11-16'";
+    Moved { url, name, start, settings: |it| it, wrap: |store| Arc::new(store) }
 }
 
 fn directly() -> Option<Moved> {
     Some(moved(moved_database()?.port()))
+}
+
+/// A store whose clock shows another time at first.
+pub(crate) fn moved_from(start: &'static str) -> Option<Moved> {
+    Some(Moved { start, ..directly()? })
 }
 
 /// Every call alone, and nothing foretold.
@@ -76,9 +84,13 @@ impl Harness for Moved {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        let sql = "INSERT INTO clock.moved VALUES ($1, '2026-11-16') ON CONFLICT DO NOTHING";
+        let sql =
+            format!("INSERT INTO clock.moved VALUES ($1, {}) ON CONFLICT DO NOTHING", self.start);
         let clock = plain(&self.url).await;
-        clock.execute_typed(sql, &[(&self.name, tokio_postgres::types::Type::TEXT)]).await.unwrap();
+        clock
+            .execute_typed(&sql, &[(&self.name, tokio_postgres::types::Type::TEXT)])
+            .await
+            .unwrap();
         let store = PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap();
         (self.wrap)(store)
     }
