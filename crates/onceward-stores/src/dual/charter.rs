@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward_core::{
-    Fence, Fingerprint, Identity, Key, OperationId, Outcome, OwnerToken, Record, RecordId,
-    Retained, Scope, Sketch, State, Tag, Timestamp,
+    Clock as _, Fence, Fingerprint, Identity, Key, OperationId, Outcome, OwnerToken, Record,
+    RecordId, Retained, Scope, Sketch, State, SystemAmbient, Tag, Timestamp,
 };
 use uuid::Uuid;
 
@@ -107,6 +107,8 @@ impl Charter {
     pub(super) fn record(&self, place: &Place, side: Side) -> Record {
         let retained = Retained { until: FOR_EVER, tombstone_until: FOR_EVER };
         let outcome = Outcome::whole(TAG, self.text(side));
+        // For people. By these times nothing is decided.
+        let now = SystemAmbient::new().now();
         Record {
             id: place.id,
             operation: OperationId::from(Uuid::nil()),
@@ -119,8 +121,8 @@ impl Charter {
             fence: Fence(self.term),
             attempts: 1,
             taken_over: false,
-            created_at: Timestamp::default(),
-            updated_at: Timestamp::default(),
+            created_at: now,
+            updated_at: now,
         }
     }
 

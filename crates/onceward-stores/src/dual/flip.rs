@@ -106,7 +106,7 @@ async fn close(inner: &Inner, authority: Authority) -> Result<Charter, FlipError
 async fn change(inner: &Inner, from: Authority, closing: &Charter) -> Result<(), FlipError> {
     let to = from.side.other();
     let moved = inner.seats.amend(from.side, from.reign, |charter| {
-        let ours = charter.term == closing.term && inner.behind.count() == 0;
+        let ours = charter.term == closing.term && check_behind(inner, charter).is_ok();
         ours.then(|| Charter {
             authority: to,
             reign: Reign(charter.term + 1),

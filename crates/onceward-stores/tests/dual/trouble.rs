@@ -81,7 +81,8 @@ async fn trouble_during_a_flip_stops_it_or_does_not_count() {
         let (one, other) = (two.process().await, two.process().await);
         one.store.copy(|_| {}).await.unwrap();
         let holder = granted(&other.store, "key").await;
-        other.new.on_every(Call::Admin, Fault::Delay(Duration::from_millis(450)));
+        let slow = Fault::Delay(Duration::from_millis(450));
+        other.new.on_every(Call::Admin, if delay % 2 == 0 { Fault::Fail } else { slow });
         let settling = async {
             sleep(Duration::from_millis(delay)).await;
             let done = Settlement::Complete(outcome("done"));
