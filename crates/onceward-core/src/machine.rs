@@ -265,8 +265,9 @@ pub fn import(stored: Option<&Record>, other: &Record) -> Step<Imported> {
 /// Whether a record is later than another one under the same id, wherever each was stored.
 ///
 /// The higher fence is. Under one fence it is the one that is further: running, handed back,
-/// unknown, settled, a tombstone; and of two that run the one that was renewed last. What is
-/// settled under one fence never changes, so of two such ones neither is later.
+/// unknown, settled, a tombstone; and of two that run or are settled the one that changed last.
+/// What is settled under one fence never changes in one store; in two it may have been settled
+/// twice, where one of them had ceased to decide.
 pub fn is_later(record: &Record, than: &Record) -> bool {
     how_far(record) > how_far(than)
 }
@@ -281,8 +282,10 @@ fn how_far(record: &Record) -> (Fence, u8, Timestamp, Timestamp) {
         // Only a hand-back ends a lease at the moment at which it is written.
         State::Running { .. } => (1, none, none),
         State::Unknown => (2, none, none),
-        State::Completed { .. } | State::Failed { .. } | State::Released { .. } => (3, none, none),
-        State::Expired { .. } => (4, none, none),
+        State::Completed { .. } | State::Failed { .. } | State::Released { .. } => {
+            (3, record.updated_at, none)
+        }
+        State::Expired { .. } => (4, record.updated_at, none),
     };
     (record.fence, progress, updated_at, lease_until)
 }

@@ -9,7 +9,7 @@ use onceward_core::machine::is_later;
 use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, Holder, Imported, Key, Lapsed, Outcome,
     OwnerToken, Query, Record, Retained, Retention, Settlement, Sketch, State, StateName, Tag,
-    Verdict,
+    Timestamp, Verdict,
 };
 
 use super::rig::{APPLIED, Granted, Rig, complete, outcome};
@@ -641,7 +641,13 @@ pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
     rig.harness.pass(rig.lease).await;
     assert_eq!(rig.store.purge(100).await.expect("purge").removed, 2);
     // Due long before it came, when cleaning up had been there already.
-    assert_eq!(import(rig, &moved(&record, "late")).await, Imported::Written);
+    let retained = record.state.retained().expect("it is settled");
+    let earlier =
+        |at: Timestamp| Timestamp::from_millis(at.as_millis() - rig.lease.as_millis() as u64 * 10);
+    let (until, tombstone_until) = (earlier(retained.until), earlier(retained.tombstone_until));
+    let retained = Retained { until, tombstone_until };
+    let late = Record { state: State::Released { retained }, ..moved(&record, "late") };
+    assert_eq!(import(rig, &late).await, Imported::Written);
     assert_eq!(rig.store.purge(100).await.expect("purge").removed, 1);
     rig.running("late").await;
 }

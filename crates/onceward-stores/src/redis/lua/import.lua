@@ -14,7 +14,8 @@ if problem then return problem end
 -- `machine::is_later`: compared from left to right.
 local PROGRESS = { running = 0, unknown = 2, completed = 3, failed = 3, released = 3, expired = 4 }
 local function how_far(fence, state, updated_at, lease_until)
-  if state ~= 'running' then return { fence, PROGRESS[state], 0, 0 } end
+  if state == 'unknown' then return { fence, PROGRESS[state], 0, 0 } end
+  if state ~= 'running' then return { fence, PROGRESS[state], updated_at, 0 } end
   -- Only a hand-back ends a lease at the moment at which it is written.
   if lease_until <= updated_at then return { fence, 1, 0, 0 } end
   return { fence, 0, updated_at, lease_until }
