@@ -80,7 +80,7 @@ impl<'s> MovedDatabase<'s> {
     ///
     /// If the server refuses.
     pub fn begin(&self, clock: &str) -> Result<(), ServiceError> {
-        self.run(&Self::begin_sql(clock))
+        self.run(&Self::begin_sql(clock, "'2026-11-16'"))
     }
 
     /// Moves a clock on.
@@ -92,9 +92,10 @@ impl<'s> MovedDatabase<'s> {
         self.run(&Self::pass_sql(clock, by))
     }
 
-    /// What [`begin`](Self::begin) runs, for who has a connection already.
-    pub fn begin_sql(clock: &str) -> String {
-        format!("INSERT INTO clock.moved VALUES ('{clock}', '2026-11-16') ON CONFLICT DO NOTHING")
+    /// What [`begin`](Self::begin) runs, for who has a connection already, and with a time of
+    /// their own, in SQL.
+    pub fn begin_sql(clock: &str, at: &str) -> String {
+        format!("INSERT INTO clock.moved VALUES ('{clock}', {at}) ON CONFLICT DO NOTHING")
     }
 
     /// What [`pass`](Self::pass) runs, for who has a connection already.

@@ -5,6 +5,15 @@ mod calls;
 mod lives;
 mod load;
 
+mod dual {
+    mod common;
+    mod conformance;
+    mod copy;
+    mod flip;
+    mod trouble;
+    mod under_load;
+}
+
 mod embedded {
     pub(crate) mod common;
     mod conformance;
@@ -35,7 +44,7 @@ mod postgres {
 mod redis {
     mod cluster;
     pub(crate) mod common;
-    mod conformance;
+    pub(crate) mod conformance;
     mod faults;
     mod kill;
     mod loss;

@@ -59,7 +59,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, Record, RecordId,
+    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record, RecordId,
     RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
 };
 use tokio::time::timeout;
@@ -266,6 +266,11 @@ impl StoreAdmin for PostgresStore {
             }
         }
         Ok(stats)
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        let importing = async |session: &Session<'_>| self.steps.import(session, record).await;
+        Ok(self.with_admin(importing).await?)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fence, Fenced, Lease, Record, RecordId, RenewRequest,
+    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Record, RecordId, RenewRequest,
     ResolveRequest, SettleRequest, Settlement, State, StateName, StoreErrorKind, Timestamp,
 };
 use tokio_postgres::Row;
@@ -208,6 +208,31 @@ impl Steps {
         })
         .await;
         open.finish().swap_remove(0)
+    }
+
+    /// A record of another store.
+    pub(super) async fn import(&self, ask: &impl Ask, record: &Record) -> Result<Imported, Fault> {
+        for _ in 0..LOOKS_MAX {
+            let mut open = Open::new([record.id].into_iter());
+            let seen = self.read(ask, &[record.id]).await?.pop();
+            let Some(seen) = seen else {
+                let columns = PutColumns::first(record);
+                let rows = ask.ask(&self.statements.import, &columns.fields()).await?;
+                match rows.is_empty() {
+                    true => continue,
+                    false => return Ok(Imported::Written),
+                }
+            };
+            let stored = seen.stored.map_err(Fault::from)?;
+            let Step { answer, next } = machine::import(Some(&stored.record), record);
+            let mut puts = Vec::new();
+            open.step(0, &record.id, Some(&stored), answer, next, &mut puts);
+            self.put(ask, &mut open, puts).await?;
+            if open.is_done() {
+                return open.finish().swap_remove(0);
+            }
+        }
+        Err(changing())
     }
 
     /// What is there of some records.

@@ -19,6 +19,8 @@ use super::common::{fresh_name, long, plain, shared, small};
 pub(crate) struct Moved {
     url: String,
     name: String,
+    /// What the clock shows at first, in SQL.
+    start: &'static str,
     settings: fn(Settings) -> Settings,
     wrap: fn(PostgresStore) -> Arc<dyn FullStore>,
 }
@@ -34,11 +36,18 @@ fn moved_database() -> Option<&'static Server> {
 fn moved(port: u16) -> Moved {
     let name = fresh_name("clock");
     let url = MovedDatabase::url(port, &name);
-    Moved { url, name, settings: |it| it, wrap: |store| Arc::new(store) }
+    let start = "'2026-11-16'";
+    Moved { url, name, start, settings: |it| it, wrap: |store| Arc::new(store) }
 }
 
 pub(crate) fn directly() -> Option<Moved> {
     Some(moved(moved_database()?.port()))
+}
+
+/// A store whose clock shows another time at first, and that purges what is due at once.
+pub(crate) fn moved_from(start: &'static str) -> Option<Moved> {
+    let settings = |it| Settings { purge_slack_max: Duration::ZERO, ..it };
+    Some(Moved { start, settings, ..directly()? })
 }
 
 /// Every call alone, and nothing foretold.
@@ -76,7 +85,7 @@ impl Moved {
     /// A store whose clock stands still until it is moved.
     pub(crate) async fn store(&self) -> PostgresStore {
         let clock = plain(&self.url).await;
-        clock.batch_execute(&MovedDatabase::begin_sql(&self.name)).await.unwrap();
+        clock.batch_execute(&MovedDatabase::begin_sql(&self.name, self.start)).await.unwrap();
         PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap()
     }
 }

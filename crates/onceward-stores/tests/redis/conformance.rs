@@ -41,13 +41,13 @@ impl Place {
 }
 
 /// Time passes by making records older.
-struct Aged {
+pub(crate) struct Aged {
     place: Place,
     settings: Settings,
 }
 
 impl Aged {
-    fn server() -> Option<Self> {
+    pub(crate) fn server() -> Option<Self> {
         Some(Self { place: Place::Server(shared()?), settings: settings() })
     }
 
