@@ -148,7 +148,7 @@ async fn what_is_only_observed_is_answered_as_if_nobody_looked() {
         &keyed("large", "", &large),
         &keyed("large answer", "", "{}"),
         &keyed("large-answer", "size=400000", "{}"),
-        &keyed("chunked", "chunked", "{}"),
+        &keyed("chunked", "chunked; size=100", "{}"),
         &keyed("no-content", "status=204; body=empty", "{}"),
         &keyed("cookie", "set-cookie; request-id", "{}"),
         &keyed("nul", "body=nul", "{}"),
