@@ -22,6 +22,8 @@ mod postgres {
     pub(crate) mod common;
     mod conformance;
     mod faults;
+    #[cfg(feature = "sqlx")]
+    mod in_sqlx;
     mod kill;
     mod migrations;
     mod rows;

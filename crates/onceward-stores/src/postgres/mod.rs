@@ -37,6 +37,8 @@
 mod columns;
 mod error;
 mod handle;
+#[cfg(feature = "sqlx")]
+mod in_sqlx;
 mod lanes;
 mod migrate;
 mod open_transaction;
@@ -72,6 +74,8 @@ pub use migrate::migration_plan;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 pub use tokio_postgres;
 pub use transactions::Transactions;
 
