@@ -56,7 +56,7 @@ impl Fault {
     /// What an error of sqlx says, inside of a transaction: nothing counts before its commit.
     #[cfg(feature = "sqlx")]
     pub(super) fn in_sqlx(error: sqlx::Error) -> Self {
-        let code = error.as_database_error().and_then(|reply| reply.code());
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
         let kind =
             code.map_or(StoreErrorKind::Unavailable, |code| kind(&SqlState::from_code(&code)));
         Self::new(kind, Effect::NotApplied).caused_by(error)
