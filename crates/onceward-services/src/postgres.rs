@@ -90,14 +90,14 @@ impl Postgres {
         Home::for_starting(|home| {
             copy_template(home, &found)?;
             let tls = self.tls.as_ref().map(|tls| tls.write(home)).transpose()?;
-            Server::new(home, self.recipe(home, &found, tls.unwrap_or_default()))
+            Server::new(home, self.recipe(home, &found, &tls.unwrap_or_default()))
         })
     }
 
-    fn recipe(&self, home: &Home, found: &Found, more: Vec<(String, String)>) -> Recipe {
+    fn recipe(&self, home: &Home, found: &Found, more: &[(String, String)]) -> Recipe {
         let port = home.port(0);
         let mut arguments = vec!["-D".to_owned(), data(home), "-p".to_owned(), port.to_string()];
-        for (name, value) in self.settings.iter().chain(&more) {
+        for (name, value) in self.settings.iter().chain(more) {
             arguments.extend(["-c".to_owned(), format!("{name}={value}")]);
         }
         Recipe {

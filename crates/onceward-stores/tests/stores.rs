@@ -31,6 +31,8 @@ mod postgres {
     pub(crate) mod common;
     pub(crate) mod conformance;
     mod faults;
+    #[cfg(feature = "sqlx")]
+    mod in_sqlx;
     mod kill;
     mod migrations;
     mod rows;

@@ -146,6 +146,8 @@ impl Default for Upstream {
 pub struct Store {
     /// `file:./onceward-data`, `memory:`, `redis://host`, `postgres://user@host/database`.
     pub url: StoreUrl,
+    /// `redis://host`, before a `postgres:` store: answers replays, and may be lost.
+    pub cache: Option<StoreUrl>,
     /// Encrypts stored responses with the keys in this file.
     pub sealing_keys_file: Option<PathBuf>,
     /// Encrypts stored responses with the keys in this environment variable.
@@ -161,6 +163,7 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             url: "file:./onceward-data".into(),
+            cache: None,
             sealing_keys_file: None,
             sealing_keys_env: None,
             identity_secret_env: None,
@@ -171,6 +174,21 @@ impl Default for Store {
 
 impl Store {
     fn check(&self) -> Result<(), ConfigError> {
+        self.check_url()?;
+        let Some(cache) = &self.cache else { return Ok(()) };
+        let wrong = if !cfg!(feature = "tiered") {
+            "this program was built without the feature `tiered`"
+        } else if self.url.kind() != Some(StoreKind::Postgres) {
+            "only a postgres: store has a cache before it"
+        } else if cache.kind() != Some(StoreKind::Redis) {
+            "it is redis://HOST, rediss://HOST or redis-cluster://HOST,HOST"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Together(format!("store.cache: {wrong}")))
+    }
+
+    fn check_url(&self) -> Result<(), ConfigError> {
         match self.url.kind() {
             Some(kind) if kind.is_built() => Ok(()),
             Some(kind) => Err(ConfigError::Together(format!(

@@ -78,6 +78,10 @@ pub(crate) struct Base {
 /// Opens the store that a configuration names.
 pub(super) async fn open(settings: &config::Store) -> Result<SharedStore, SiteError> {
     let mut connect = onceward_stores::Connect::new(settings.url.expose());
+    #[cfg(feature = "tiered")]
+    if let Some(cache) = &settings.cache {
+        connect = connect.cache(cache.expose());
+    }
     let refused = |error: onceward_stores::sealed::KeysError| SiteError::Keys(error.to_string());
     if let Some(path) = &settings.sealing_keys_file {
         connect = connect.sealed(Keys::from_file(path).map_err(refused)?);
@@ -129,7 +133,10 @@ impl Base {
         metrics: &Arc<Metrics>,
     ) -> Result<Self, SiteError> {
         let settings = &config.store;
-        let name = settings.url.kind().map_or("other", StoreKind::name);
+        let name = match (&settings.cache, settings.url.kind()) {
+            (Some(_), _) => "tiered",
+            (None, kind) => kind.map_or("other", StoreKind::name),
+        };
         let metered = MeteredStore::new(store, name, metrics.store.clone());
         let store: SharedStore = Arc::new(metered);
         let identity = match &settings.identity_secret_env {

@@ -74,6 +74,8 @@ fn a_configuration_with_a_password_is_checked_without_telling_it() {
         (format!("url = \"redis://:{CANARY}@h\""), true),
         (format!("url = \"postgres://u:{CANARY}@h/d\"\n[defaults]\nlease = \"2s\""), true),
         (format!("url = \"redis://:{CANARY}@h\" oops"), false),
+        (format!("url = \"postgres://h/d\"\ncache = \"redis://:{CANARY}@h\""), true),
+        (format!("url = \"redis://h\"\ncache = \"redis://:{CANARY}@h\""), false),
         (format!("url = \"radish://:{CANARY}@h\""), false),
     ] {
         fs::write(&file, format!("[store]\n{line}\n")).unwrap();

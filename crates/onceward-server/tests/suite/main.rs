@@ -204,6 +204,12 @@ async fn two_gateways_on_one_postgres_keep_the_protocol_sealed_or_not() {
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn two_gateways_on_one_postgres_behind_redis_keep_the_protocol() {
+    let Some(unshown) = keeps_the_protocol(&[Kind::Tiered]).await else { return };
+    assert_eq!(unshown, OTHER_SWITCHES);
+}
+
 /// Cases of switches that this gateway does not have set; the layer's own suite runs them.
 const OTHER_SWITCHES: &[&str] = &[
     "a_malformed_tenant_is_400",

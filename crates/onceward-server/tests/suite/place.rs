@@ -23,7 +23,11 @@ pub(crate) enum Kind {
     Redis,
     Postgres,
     SealedPostgres,
+    Tiered,
 }
+
+/// A Redis before PostgreSQL.
+type Cache = Option<&'static Server>;
 
 /// One store.
 #[derive(Clone)]
@@ -31,7 +35,7 @@ pub(crate) enum Place {
     Memory(ManualClock),
     Embedded { clock: ManualClock, directory: PathBuf, sealed: bool },
     Redis { server: &'static Server, prefix: String },
-    Postgres { database: MovedDatabase<'static>, clock: String, sealed: bool },
+    Postgres { database: MovedDatabase<'static>, clock: String, cache: Cache, sealed: bool },
 }
 
 impl Place {
@@ -42,18 +46,19 @@ impl Place {
             directory: directory.to_owned(),
             sealed,
         };
-        let postgres = |sealed| {
+        let postgres = |sealed, cache| {
             let (database, clock) = (moved_database()?, fresh_name());
             database.begin(&clock).unwrap();
-            Some(Self::Postgres { database, clock, sealed })
+            Some(Self::Postgres { database, clock, cache, sealed })
         };
         match kind {
             Kind::Memory => Some(Self::Memory(ManualClock::new())),
             Kind::Embedded => Some(embedded(false)),
             Kind::Sealed => Some(embedded(true)),
             Kind::Redis => Some(Self::Redis { server: redis()?, prefix: fresh_name() }),
-            Kind::Postgres => postgres(false),
-            Kind::SealedPostgres => postgres(true),
+            Kind::Postgres => postgres(false, None),
+            Kind::SealedPostgres => postgres(true, None),
+            Kind::Tiered => postgres(false, Some(redis()?)),
         }
     }
 
@@ -77,10 +82,16 @@ impl Place {
                 let url = format!("{}?prefix={prefix}", server.url());
                 Connect::new(url).open().await.unwrap()
             }
-            Self::Postgres { database, clock, sealed } => {
+            Self::Postgres { database, clock, cache, sealed } => {
                 let url = MovedDatabase::url(database.server().port(), clock);
                 // Few connections: many stores share one server.
                 let connect = Connect::new(format!("{url}&schema={clock}&connections=2"));
+                // Trust does not last: time jumps.
+                let before = |it: &Server| format!("{}?prefix={clock}&trust=0s", it.url());
+                let connect = match cache {
+                    Some(cache) => connect.cache(before(cache)),
+                    None => connect,
+                };
                 let connect = if *sealed { connect.sealed(keys()) } else { connect };
                 connect.open().await.unwrap()
             }

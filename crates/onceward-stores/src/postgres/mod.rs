@@ -39,6 +39,8 @@ mod error;
 #[cfg(feature = "tiered")]
 mod generation;
 mod handle;
+#[cfg(feature = "sqlx")]
+mod in_sqlx;
 mod lanes;
 mod migrate;
 mod open_transaction;
@@ -74,6 +76,8 @@ pub use migrate::migration_plan;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 pub use tokio_postgres;
 pub use transactions::Transactions;
 

@@ -13,11 +13,10 @@ use onceward_core::{
     Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Record, RecordId, RenewRequest,
     ResolveRequest, SettleRequest, Settlement, State, StateName, StoreErrorKind, Timestamp,
 };
-use tokio_postgres::Row;
 
 use super::columns::{ClaimColumns, PutColumns, RenewColumns, SettleColumns};
 use super::error::Fault;
-use super::row::{self, Seen, Stored, Undecodable};
+use super::row::{self, Columns, Seen, Stored, Undecodable};
 use super::session::Ask;
 use super::settings::Settings;
 use super::sql::Statements;
@@ -422,7 +421,7 @@ fn changing() -> Fault {
 }
 
 /// One row an id. Where a record was made anew while it was looked at, the new one counts.
-fn one_each(rows: &[Row]) -> Result<Vec<Seen>, Undecodable> {
+fn one_each(rows: &[impl Columns]) -> Result<Vec<Seen>, Undecodable> {
     let mut found: BTreeMap<RecordId, Seen> = BTreeMap::new();
     for row in rows {
         let seen = Seen::read(row)?;
@@ -433,13 +432,12 @@ fn one_each(rows: &[Row]) -> Result<Vec<Seen>, Undecodable> {
     Ok(found.into_values().collect())
 }
 
-fn ids(rows: &[Row]) -> Result<HashSet<RecordId>, Undecodable> {
-    rows.iter().map(|row| row::id(row.get(0))).collect()
+fn ids(rows: &[impl Columns]) -> Result<HashSet<RecordId>, Undecodable> {
+    rows.iter().map(row::first_id).collect()
 }
 
-fn renewed(rows: &[Row]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
-    let one = |row: &Row| Ok((row::id(row.get(0))?, row::timestamp(row.get(1))));
-    rows.iter().map(one).collect()
+fn renewed(rows: &[impl Columns]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
+    rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time(row)?))).collect()
 }
 
 /// When cleaning up is to look at a record, if that changes with its state.

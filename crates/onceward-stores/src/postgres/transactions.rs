@@ -23,6 +23,7 @@ use super::PostgresStore;
 use super::error::Fault;
 use super::handle::Lent;
 use super::open_transaction::{Begun, OpenTransaction};
+use super::row::Columns as _;
 use super::session::{Ask, Pools, Session, connection};
 use super::steps::Steps;
 
@@ -74,10 +75,14 @@ impl PostgresStore {
 }
 
 impl Steps {
-    async fn claim_in(&self, tx: &impl Ask, request: &ClaimRequest) -> Result<Claim, Fault> {
+    pub(super) async fn claim_in(
+        &self,
+        tx: &impl Ask,
+        request: &ClaimRequest,
+    ) -> Result<Claim, Fault> {
         let lock = self.lock_of(&request.id);
         let locked = tx.ask(&self.statements.try_lock, &[&lock]).await?;
-        if locked.first().is_some_and(|row| row.get(0)) {
+        if locked.first().and_then(|row| row.at(0)) == Some(true) {
             return self.claims(tx, &[request]).await.swap_remove(0);
         }
         self.claim_elsewhere(tx, request).await
@@ -348,8 +353,9 @@ impl Transactions {
             return Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied));
         }
         let rows = ticket?;
-        let row = rows.first().ok_or_else(|| Fault::late(Effect::NotApplied))?;
-        Ok(Ticket { transaction: row.get(0), backend: row.get(1) })
+        let ticket = rows.first().and_then(|row| row.at(0).zip(row.at(1)));
+        let (transaction, backend) = ticket.ok_or_else(|| Fault::late(Effect::NotApplied))?;
+        Ok(Ticket { transaction, backend })
     }
 
     /// Commits, and where the reply is lost finds out what became of it.

@@ -29,7 +29,9 @@ pub(crate) struct Moved {
 fn moved_database() -> Option<&'static Server> {
     static READY: OnceLock<()> = OnceLock::new();
     let server = shared()?;
-    READY.get_or_init(|| drop(MovedDatabase::create(server).unwrap()));
+    READY.get_or_init(|| {
+        MovedDatabase::create(server).unwrap();
+    });
     Some(server)
 }
 
