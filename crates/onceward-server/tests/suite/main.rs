@@ -167,17 +167,19 @@ impl Controls for GatewayControls {
     }
 }
 
+const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
+
 /// The suites take turns: their cases measure time, and each is load enough.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-async fn keeps_the_protocol(kinds: &[Kind]) -> Option<Vec<&'static str>> {
+async fn keeps_the_protocol(
+    over: impl IntoIterator<Item = (Kind, Protocol)>,
+) -> Option<Vec<&'static str>> {
     let _turn = TURN.lock().await;
     let mut targets = Vec::new();
-    for kind in kinds {
-        for protocol in [Protocol::Http1, Protocol::Http2] {
-            let world = World::start(*kind).await?;
-            targets.push(world.target(*kind, protocol));
-        }
+    for (kind, protocol) in over {
+        let world = World::start(kind).await?;
+        targets.push(world.target(kind, protocol));
     }
     let reports = join_all(targets.iter().map(|target| run(target, None))).await;
     Some(shown_by_none(&reports))
@@ -186,21 +188,22 @@ async fn keeps_the_protocol(kinds: &[Kind]) -> Option<Vec<&'static str>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gateway_keeps_the_protocol_on_every_store_over_http_1_and_http_2() {
     let kinds = [Kind::Memory, Kind::Embedded, Kind::Sealed];
-    let mut unshown = keeps_the_protocol(&kinds).await.expect("no servers are needed");
+    let over = kinds.into_iter().flat_map(|kind| BOTH.map(|protocol| (kind, protocol)));
+    let mut unshown = keeps_the_protocol(over).await.expect("no servers are needed");
     unshown.retain(|case| *case != "two_nodes_run_once"); // the next tests run it
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_gateways_on_one_redis_keep_the_protocol() {
-    let Some(unshown) = keeps_the_protocol(&[Kind::Redis]).await else { return };
+    let Some(unshown) = keeps_the_protocol(BOTH.map(|it| (Kind::Redis, it))).await else { return };
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_gateways_on_one_postgres_keep_the_protocol_sealed_or_not() {
-    let kinds = [Kind::Postgres, Kind::SealedPostgres];
-    let Some(unshown) = keeps_the_protocol(&kinds).await else { return };
+    let over = [(Kind::Postgres, Protocol::Http1), (Kind::SealedPostgres, Protocol::Http2)];
+    let Some(unshown) = keeps_the_protocol(over).await else { return };
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 

@@ -72,15 +72,12 @@ async fn exchange(to: std::net::SocketAddr, request: &str) -> String {
 /// An answer without what is new each time: the date, and names of orders.
 fn lasting(answer: &str) -> String {
     let lines = answer.lines().filter(|line| !line.starts_with("date: "));
-    lines
-        .map(|line| line.split_inclusive(['"', '/']).map(without_name).collect::<String>() + "\n")
-        .collect()
+    let words = lines.flat_map(|line| line.split(['"', '/', ' ']).chain(["\n"]));
+    words.map(|word| if is_name(word) { "*" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
-fn without_name(word: &str) -> String {
-    let bare = word.trim_end_matches(['"', '/']);
-    let is_name = bare.len() == 36 && bare.matches('-').count() == 4;
-    if is_name { "*".to_owned() } else { word.to_owned() }
+fn is_name(word: &str) -> bool {
+    word.len() == 36 && word.matches('-').count() == 4
 }
 
 fn post(path: &str, headers: &str, body: &str) -> String {
