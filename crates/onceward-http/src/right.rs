@@ -27,6 +27,10 @@ pub(crate) enum Begun {
 }
 
 /// The right to run an operation, and the duty to say what came of it.
+#[cfg_attr(
+    feature = "postgres",
+    expect(clippy::large_enum_variant, reason = "a box would cost every leased request")
+)]
 pub(crate) enum Right {
     Permit(Permit),
     #[cfg(feature = "postgres")]
