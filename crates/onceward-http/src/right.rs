@@ -29,7 +29,7 @@ pub(crate) enum Begun {
 /// The right to run an operation, and the duty to say what came of it.
 #[cfg_attr(
     feature = "postgres",
-    expect(clippy::large_enum_variant, reason = "permits are common, and moved once or twice")
+    expect(clippy::large_enum_variant, reason = "a box would cost every leased request")
 )]
 pub(crate) enum Right {
     Permit(Permit),
