@@ -48,6 +48,7 @@ mod reigns;
 mod seats;
 mod settings;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -196,18 +197,10 @@ impl DualStore {
     }
 
     /// Brings the follower what is behind in this process. What it does not take stays behind.
+    /// Goes on when the caller does not.
     pub async fn catch_up(&self) -> Result<CaughtUp, StoreError> {
-        let inner = &self.inner;
-        let _one_at_a_time = inner.catching_up.lock().await;
-        let authority = inner.reigns.begin(&inner.seats, inner.settings.patience).await?;
-        *inner.resting.lock() = None;
-        let records = inner.bring_all(authority).await?;
-        let over = inner.behind.over();
-        if !over.is_empty() {
-            inner.strike(authority, |note| over.contains(note)).await?;
-            inner.behind.struck(&over);
-        }
-        Ok(CaughtUp { records, left: inner.behind.count() })
+        let inner = Arc::clone(&self.inner);
+        tokio::spawn(async move { inner.catch_up().await }).await.map_err(unjoined)?
     }
 
     /// Strikes the notes of other processes: an operator says that **those have ended**, and
@@ -280,13 +273,15 @@ impl Inner {
             return Ok(false);
         }
         let taken = timeout(self.settings.follower_timeout, to.import(&record)).await;
-        let error = match taken {
+        let (error, alone) = match taken {
             Ok(Ok(_)) => return Ok(true),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
+            Ok(Err(error)) => (error.to_string(), error.kind == StoreErrorKind::Undecodable),
+            Err(_) => ("no answer in time".to_owned(), false),
         };
         tracing::warn!(error, behind = self.behind.count() + 1, "the follower fell behind");
-        *self.resting.lock() = Some(Instant::now() + self.settings.follower_rest);
+        if !alone {
+            *self.resting.lock() = Some(Instant::now() + self.settings.follower_rest);
+        }
         Ok(false)
     }
 
@@ -339,23 +334,39 @@ impl Inner {
         Ok(())
     }
 
+    async fn catch_up(&self) -> Result<CaughtUp, StoreError> {
+        let _one_at_a_time = self.catching_up.lock().await;
+        let authority = self.reigns.begin(&self.seats, self.settings.patience).await?;
+        *self.resting.lock() = None;
+        let records = self.bring_all(authority).await?;
+        let over = self.behind.over();
+        if !over.is_empty() {
+            self.strike(authority, |note| over.contains(note)).await?;
+            self.behind.struck(&over);
+        }
+        Ok(CaughtUp { records, left: self.behind.count() })
+    }
+
     /// Brings everything that is behind; what fails is behind again.
     async fn bring_all(&self, authority: Authority) -> Result<u64, StoreError> {
         let mut ids = match self.behind.take() {
             Lacks::These(ids) => ids,
             Lacks::All => return self.copy_all(authority).await,
         };
-        let mut records = 0;
+        let (mut records, mut failed) = (0, BTreeSet::new());
         while let Some(id) = ids.pop_first() {
             match self.brought(authority, id).await {
                 Ok(true) => records += 1,
-                failed => {
-                    ids.insert(id);
+                Ok(false) => drop(failed.insert(id)),
+                Err(error) => {
+                    failed.insert(id);
                     self.behind.put_back(Lacks::These(ids));
-                    return failed.map(|_| records);
+                    self.behind.put_back(Lacks::These(failed));
+                    return Err(error);
                 }
             }
         }
+        self.behind.put_back(Lacks::These(failed));
         Ok(records)
     }
 

@@ -170,6 +170,29 @@ async fn a_settlement_that_comes_late_to_the_old_authority_does_not_count_there(
     assert_eq!(replay(&*two.new, "key").await, "x");
 }
 
+/// Whoever relies on the old authority when a flip begins may still be granted something there.
+/// A flip that does not wait for that lets both be granted: this one by the old authority, and
+/// the other by the new one, which does not know of it yet.
+#[tokio::test(start_paused = true)]
+async fn a_claim_under_way_is_over_before_the_new_authority_grants() {
+    let two = Two::new();
+    let (one, other) = (two.process().await, two.process().await);
+    one.store.copy(|_| {}).await.unwrap();
+    complete(&other.store, "warm", "up").await;
+    other.old.on_nth(1, Call::Claim, Fault::Delay(LEASE / 8));
+    let claiming = tokio::spawn({
+        let store = other.store.clone();
+        async move { store.claim(&request("key")).await }
+    });
+    // It has begun, and is on its way to the old authority.
+    tokio::task::yield_now().await;
+    one.store.flip().await.unwrap();
+    one.old.on_nth(1, Call::Admin, Fault::Delay(LEASE / 4));
+    let claims = [one.store.claim(&request("key")).await, claiming.await.unwrap()];
+    let granted = |claim: &&Result<Claim, _>| matches!(claim, Ok(Claim::Granted { .. }));
+    assert_eq!(claims.iter().filter(granted).count(), 1, "{claims:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_process_that_slept_through_the_flip_goes_by_the_new_authority() {
     let two = Two::new();
