@@ -25,10 +25,9 @@ struct Moved {
 
 /// The database in which time is moved by hand.
 fn moved_database() -> Option<&'static Server> {
-    static READY: OnceLock<()> = OnceLock::new();
+    static CREATED: OnceLock<MovedDatabase<'static>> = OnceLock::new();
     let server = shared()?;
-    READY.get_or_init(|| drop(MovedDatabase::create(server).unwrap()));
-    Some(server)
+    Some(CREATED.get_or_init(|| MovedDatabase::create(server).unwrap()).server())
 }
 
 fn moved(port: u16) -> Moved {
