@@ -97,6 +97,7 @@ pub(super) async fn open(settings: &config::Store) -> Result<SharedStore, SiteEr
 
 /// What an operator can do about a server that does not let us in.
 fn advice(error: &ConnectError) -> &'static str {
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     const NOBODY: &str = "; see that the server runs and that host, port, login and TLS are \
         right, then start the gateway again";
     match error {

@@ -111,6 +111,7 @@ fn config(upstream: &str, authority: &str) -> Config {
         trusted_peers = ["127.0.0.1"]
         [authorization]
         url = "{authority}"
+        timeout = "30s" # thousands are asked at once on a busy machine
         [defaults]
         required = true
         request_max_bytes = "64KiB"
