@@ -251,12 +251,10 @@ impl Exchange {
                 drop(permit);
                 unknown
             }
-            (right, OnLapse::Takeover | OnLapse::Unknown | OnLapse::Resolve) => {
-                match self.let_go(right, LetGo::Unknown).await {
-                    Disposition::Release => Problem::new(Code::RolledBack),
-                    Disposition::Keep | Disposition::Unknown => unknown,
-                }
-            }
+            (right, _) => match self.let_go(right, LetGo::Unknown).await {
+                Disposition::Release => Problem::new(Code::RolledBack),
+                Disposition::Keep | Disposition::Unknown => unknown,
+            },
         }
     }
 

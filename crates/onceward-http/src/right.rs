@@ -52,7 +52,10 @@ impl Grants {
     /// The same under the policy of an engine.
     pub(crate) fn under(&self, engine: &Engine) -> Self {
         match self {
-            Self::Leased => Self::Leased,
+            Self::Leased => {
+                _ = engine; // has its policy already
+                Self::Leased
+            }
             #[cfg(feature = "postgres")]
             Self::InTransaction(all) => {
                 Self::InTransaction(all.with_policy(engine.policy().clone()))
