@@ -210,7 +210,7 @@ async fn two_gateways_on_one_postgres_keep_the_protocol_sealed_or_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_gateways_on_one_postgres_behind_redis_keep_the_protocol() {
-    let Some(unshown) = keeps_the_protocol([(Kind::Tiered, Protocol::Http1)]).await else { return };
+    let Some(unshown) = keeps_the_protocol(BOTH.map(|it| (Kind::Tiered, it))).await else { return };
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 

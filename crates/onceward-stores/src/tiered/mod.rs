@@ -145,6 +145,11 @@ impl Shared {
         let entry = self.cache.get(&request.id).await?;
         let (generation, now) = self.trust.confirmed(&self.authority).await.ok()?;
         let record = entry::read(&request.id, &entry, &generation)?;
+        // Whatever Redis makes of its time to live.
+        if record.state.name() == StateName::Running && record.updated_at + self.settings.busy < now
+        {
+            return None;
+        }
         let step = machine::claim(Some(&record), request, Fence(0), now);
         match (step.answer, step.next) {
             (
@@ -194,6 +199,8 @@ impl Shared {
         };
         let keep = before.earliest.until(until).min(most);
         if keep > Duration::ZERO {
+            // Since when it is there, for what does not last.
+            let record = &Record { updated_at: before.earliest, ..record.clone() };
             let entry = entry::write(record, &before.generation);
             self.cache.put(&record.id, &entry, put, keep).await;
         }
