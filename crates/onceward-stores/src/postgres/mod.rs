@@ -64,7 +64,7 @@ use onceward_core::{
     Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record, RecordId,
     RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
@@ -94,7 +94,7 @@ use watch::{Source, Watch};
 
 /// Rows that one statement of a purge looks at: enough to be cheap, and few enough that it is
 /// over before anybody waits for it.
-const PURGE_CHUNK: usize = 1_000;
+const PURGE_CHUNK: usize = 250;
 
 /// A store in PostgreSQL. See the [module](self) for what it promises.
 pub struct PostgresStore {
@@ -244,13 +244,17 @@ impl StoreAdmin for PostgresStore {
                 return Ok(purged);
             }
             let chunk = i64::try_from(left.min(PURGE_CHUNK)).unwrap_or(i64::MAX);
+            let began = Instant::now();
             let rows = self.admin(&self.steps.statements.purge, &[&chunk]).await?;
+            let took = began.elapsed();
             let count = |column| rows.first().map_or(0, |row| row.get::<_, i64>(column));
             purged.removed += usize::try_from(count("removed")).unwrap_or(0);
             purged.tombstoned += usize::try_from(count("buried")).unwrap_or(0);
             if count("seen") < chunk {
                 return Ok(purged);
             }
+            // As long a rest as the work was: claims get half of the server's time at least.
+            sleep(took).await;
         }
     }
 
