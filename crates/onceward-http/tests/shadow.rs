@@ -80,6 +80,24 @@ fn answering(
     }
 }
 
+/// A handler that counts when it is done, after a second.
+fn slow(
+    counter: &Counter,
+) -> impl FnMut(Request<Body<Full<Bytes>>>) -> futures_util::future::BoxFuture<'static, Handled>
++ Clone
++ Send
++ use<> {
+    let counter = counter.clone();
+    move |request: Request<Body<Full<Bytes>>>| {
+        let counter = counter.clone();
+        Box::pin(async move {
+            drop(request.into_body().collect().await);
+            sleep(Duration::from_secs(1)).await;
+            ok(created(), counter.up().to_string())
+        })
+    }
+}
+
 fn created() -> http::response::Builder {
     Response::builder().status(201).header("x-made", "1")
 }
@@ -148,17 +166,7 @@ async fn a_mismatch_is_counted_by_the_first_part_that_differs() {
 async fn duplicates_at_once_all_run_and_all_but_one_would_conflict() {
     let (layer, notes) = layer_on(&Bench::new(), observing());
     let counter = Counter::default();
-    let slow = {
-        let counter = counter.clone();
-        move |request: Request<Body<Full<Bytes>>>| {
-            let counter = counter.clone();
-            async move {
-                drop(request.into_body().collect().await);
-                sleep(Duration::from_secs(1)).await;
-                ok(created(), counter.up().to_string())
-            }
-        }
-    };
+    let slow = slow(&counter);
     let sends = (0..5).map(|_| send(&layer, slow.clone(), post("k", "{}")));
     let answers = futures_util::future::join_all(sends).await;
     assert!(answers.iter().all(|answer| answer.status() == 201));
@@ -261,18 +269,7 @@ async fn what_a_handler_says_decides_what_its_retry_would_be() {
 async fn a_client_that_hangs_up_ends_its_handler_and_its_retry_would_be_a_replay() {
     let (layer, notes) = layer_on(&Bench::new(), observing());
     let counter = Counter::default();
-    let slow = {
-        let counter = counter.clone();
-        move |request: Request<Body<Full<Bytes>>>| {
-            let counter = counter.clone();
-            async move {
-                drop(request.into_body().collect().await);
-                sleep(Duration::from_secs(1)).await;
-                counter.up();
-                ok(created(), "")
-            }
-        }
-    };
+    let slow = slow(&counter);
     let sent = send(&layer, slow, post("k", "{}"));
     assert!(timeout(Duration::from_millis(500), sent).await.is_err());
     sleep(Duration::from_secs(2)).await;

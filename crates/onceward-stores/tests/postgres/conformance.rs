@@ -22,7 +22,6 @@ pub(crate) struct Moved {
     /// What the clock shows at first, in SQL.
     start: &'static str,
     settings: fn(Settings) -> Settings,
-    wrap: fn(PostgresStore) -> Arc<dyn FullStore>,
 }
 
 /// The database in which time is moved by hand.
@@ -39,7 +38,7 @@ fn moved(port: u16) -> Moved {
     let name = fresh_name("clock");
     let url = MovedDatabase::url(port, &name);
     let start = "'2026-11-16'";
-    Moved { url, name, start, settings: |it| it, wrap: |store| Arc::new(store) }
+    Moved { url, name, start, settings: |it| it }
 }
 
 pub(crate) fn directly() -> Option<Moved> {
@@ -74,7 +73,7 @@ impl Harness for Moved {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        (self.wrap)(self.store().await)
+        Arc::new(self.store().await)
     }
 
     async fn pass(&self, duration: Duration) {
@@ -90,16 +89,6 @@ impl Moved {
         clock.batch_execute(&MovedDatabase::begin_sql(&self.name, self.start)).await.unwrap();
         PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap()
     }
-}
-
-/// The suite with stores that may be missing.
-macro_rules! conformance {
-    ($harness:expr) => {
-        onceward_testkit::store_conformance!(match $harness {
-            Some(harness) => harness,
-            None => return,
-        });
-    };
 }
 
 /// Random sequences at the store and at the truth table.
@@ -125,13 +114,13 @@ pub(crate) fn answers_as_the_truth_table_does<H: Harness>(
 mod on_a_clock_that_is_moved {
     use super::*;
 
-    conformance!(directly());
+    onceward_testkit::store_conformance!(or_skip directly());
 }
 
 mod one_call_a_statement {
     use super::*;
 
-    conformance!(one_by_one());
+    onceward_testkit::store_conformance!(or_skip one_by_one());
 
     #[test]
     fn answers_as_the_truth_table_does() {
@@ -142,7 +131,7 @@ mod one_call_a_statement {
 mod pgbouncer {
     use super::*;
 
-    conformance!(through_pgbouncer());
+    onceward_testkit::store_conformance!(or_skip through_pgbouncer());
 
     #[test]
     fn answers_as_the_truth_table_does() {
@@ -154,20 +143,9 @@ mod pgbouncer {
     }
 }
 
-#[cfg(feature = "sealed")]
 mod sealed {
-    use onceward_stores::sealed::{Keys, Sealed};
-
     use super::*;
+    use crate::sealed::common::SealedOver;
 
-    fn sealed() -> Option<Moved> {
-        let wrap = |store| -> Arc<dyn FullStore> {
-            let keys = "a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=";
-            let store: Arc<dyn FullStore> = Arc::new(store);
-            Arc::new(Sealed::new(store, Keys::parse(keys).unwrap()))
-        };
-        Some(Moved { wrap, ..directly()? })
-    }
-
-    conformance!(sealed());
+    onceward_testkit::store_conformance!(or_skip directly().map(SealedOver));
 }

@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use onceward_core::FullStore;
 use onceward_services::{RedisCluster, Server, age};
 use onceward_stores::redis::{RedisStore, Settings};
-use onceward_stores::sealed::{Keys, Sealed};
 use onceward_testkit::conformance::{Harness, Traits};
 use onceward_testkit::model;
 use proptest::prelude::Strategy;
@@ -16,6 +15,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 use super::common::{long, settings, shared, shared_cluster, tell};
+use crate::sealed::common::SealedOver;
 
 /// Where stores are opened.
 #[derive(Clone, Copy)]
@@ -75,24 +75,6 @@ impl Harness for Aged {
     }
 }
 
-struct AgedAndSealed(Aged);
-
-#[async_trait]
-impl Harness for AgedAndSealed {
-    fn traits(&self) -> Traits {
-        self.0.traits()
-    }
-
-    async fn open(&self) -> Arc<dyn FullStore> {
-        let keys = Keys::parse("a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=").unwrap();
-        Arc::new(Sealed::new(Arc::new(self.0.store().await), keys))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
-    }
-}
-
 struct RealTime(Place);
 
 #[async_trait]
@@ -131,7 +113,7 @@ mod on_a_cluster {
 mod sealed {
     use super::*;
 
-    onceward_testkit::store_conformance!(or_skip Aged::server().map(AgedAndSealed));
+    onceward_testkit::store_conformance!(or_skip Aged::server().map(SealedOver));
 }
 
 /// Runs random sequences one after the other on servers of their own, which are emptied in
