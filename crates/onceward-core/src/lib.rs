@@ -62,7 +62,7 @@ pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
 pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Lapsed, Lease, Page, Purged, Query,
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Imported, Lapsed, Lease, Page, Purged, Query,
     RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind, Verdict,
 };

@@ -12,8 +12,8 @@ use crate::ids::Fence;
 use crate::record::{Record, Retained, Retention, State, StateName};
 use crate::sketch::Sketch;
 use crate::store::{
-    Claim, ClaimRequest, Fenced, Lapsed, Lease, RenewRequest, ResolveRequest, SettleRequest,
-    Settlement, Verdict,
+    Claim, ClaimRequest, Fenced, Imported, Lapsed, Lease, RenewRequest, ResolveRequest,
+    SettleRequest, Settlement, Verdict,
 };
 
 /// One step of the machine: the answer, and what to write.
@@ -252,6 +252,42 @@ pub fn sweep(record: &Record, now: Timestamp) -> Next {
         }
         _ => Next::Same,
     }
+}
+
+/// A record comes from another store.
+pub fn import(stored: Option<&Record>, other: &Record) -> Step<Imported> {
+    match stored {
+        Some(stored) if !is_later(other, stored) => Step::same(Imported::Kept),
+        _ => Step::put(Imported::Written, other.clone()),
+    }
+}
+
+/// Whether a record is later than another one under the same id, wherever each was stored.
+///
+/// The higher fence is. Under one fence it is the one that is further: running, handed back,
+/// unknown, settled, a tombstone; and of two that run or are settled the one that changed last.
+/// What is settled under one fence never changes in one store; in two it may have been settled
+/// twice, where one of them had ceased to decide.
+pub fn is_later(record: &Record, than: &Record) -> bool {
+    how_far(record) > how_far(than)
+}
+
+/// Compared from left to right.
+fn how_far(record: &Record) -> (Fence, u8, Timestamp, Timestamp) {
+    let none = Timestamp::default();
+    let (progress, updated_at, lease_until) = match record.state {
+        State::Running { lease_until } if lease_until > record.updated_at => {
+            (0, record.updated_at, lease_until)
+        }
+        // Only a hand-back ends a lease at the moment at which it is written.
+        State::Running { .. } => (1, none, none),
+        State::Unknown => (2, none, none),
+        State::Completed { .. } | State::Failed { .. } | State::Released { .. } => {
+            (3, record.updated_at, none)
+        }
+        State::Expired { .. } => (4, record.updated_at, none),
+    };
+    (record.fence, progress, updated_at, lease_until)
 }
 
 /// A record past its time is absent, whether or not it was swept already.

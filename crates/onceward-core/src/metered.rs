@@ -14,8 +14,8 @@ use tracing::Instrument as _;
 use crate::intent::RecordId;
 use crate::record::Record;
 use crate::store::{
-    Claim, ClaimRequest, Fenced, Lease, Page, Purged, Query, RenewRequest, ResolveRequest,
-    SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
+    ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 
 /// Which call, and what it came to.
@@ -150,6 +150,10 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.metered("stats", ok, self.inner.stats()).await
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.metered("import", ok, self.inner.import(record)).await
     }
 }
 

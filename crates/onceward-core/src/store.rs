@@ -91,6 +91,15 @@ pub trait StoreAdmin: Send + Sync + 'static {
 
     /// How much the store holds.
     async fn stats(&self) -> Result<Stats, StoreError>;
+
+    /// Takes over a record of another store as it is, its times included, if it is
+    /// [later](crate::machine::is_later) than what is here. Atomic and idempotent; it never
+    /// goes back, so records may come late, repeatedly and in any order.
+    ///
+    /// Grants that this store makes of the key from then on have higher fences. Times are
+    /// judged by this store's clock: the two clocks have to agree as well as the user
+    /// expects of leases and retention.
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError>;
 }
 
 /// A store that serves engines and operators alike.
@@ -314,6 +323,16 @@ pub struct Purged {
     pub tombstoned: usize,
     /// Whether more is due now.
     pub more: bool,
+}
+
+/// What became of a record that came from another store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Imported {
+    /// It is what the store has now.
+    Written,
+    /// The store has this one already, or a later one of the same key.
+    Kept,
 }
 
 /// How much a store holds.

@@ -23,6 +23,8 @@ use http::StatusCode;
 use http::request::Parts;
 
 use crate::speak::{Execution, Fate, Sensitive};
+#[cfg(feature = "postgres")]
+use crate::transaction::PgTransaction;
 
 /// The request did not come through the layer, or had no key and did not need one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -101,5 +103,14 @@ impl IntoResponseParts for Sensitive {
     fn into_response_parts(self, mut parts: ResponseParts) -> Result<ResponseParts, Infallible> {
         parts.extensions_mut().insert(self);
         Ok(parts)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl<S: Sync> FromRequestParts<S> for PgTransaction {
+    type Rejection = NotGuarded;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, NotGuarded> {
+        Self::of(&parts.extensions).cloned().ok_or(NotGuarded)
     }
 }

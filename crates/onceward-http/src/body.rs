@@ -10,24 +10,34 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use onceward_core::BoxError;
 
+use crate::overhear::Ear;
+
 /// The body of a request or response that went through the layer: as it came, or held
 /// whole, or held up to a limit with the rest to come.
 pub struct Body<B> {
     held: Option<Bytes>,
     rest: Option<B>,
     trailers: Option<HeaderMap>,
+    /// Who listens, where a request is only observed.
+    ear: Option<Box<Ear>>,
 }
 
 impl<B> Body<B> {
     /// A body as it came.
     pub fn passed(body: B) -> Self {
-        Self { held: None, rest: Some(body), trailers: None }
+        Self { held: None, rest: Some(body), trailers: None, ear: None }
     }
 
     /// A body that is held whole.
     pub fn whole(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
-        Self { held: Some(bytes).filter(|bytes| !bytes.is_empty()), rest: None, trailers: None }
+        let held = Some(bytes).filter(|bytes| !bytes.is_empty());
+        Self { held, rest: None, trailers: None, ear: None }
+    }
+
+    /// A body as it came, that somebody listens to.
+    pub(crate) fn overheard(body: B, ear: Ear) -> Self {
+        Self { ear: Some(Box::new(ear)), ..Self::passed(body) }
     }
 
     fn with_trailers(mut self, trailers: Option<HeaderMap>) -> Self {
@@ -51,8 +61,16 @@ where
         if let Some(bytes) = self.held.take() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
-        if let Some(rest) = &mut self.rest {
-            let frame = ready!(Pin::new(rest).poll_frame(cx));
+        let this = &mut *self;
+        if let Some(rest) = &mut this.rest {
+            let frame = ready!(Pin::new(&mut *rest).poll_frame(cx));
+            if let Some(ear) = &mut this.ear {
+                ear.hear(frame.as_ref());
+                // Over HTTP/2 it is known with the last frame, and nobody polls for more.
+                if rest.is_end_stream() {
+                    ear.finish();
+                }
+            }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
         Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
@@ -108,7 +126,7 @@ impl Whole {
 
 /// A body of which the beginning was read.
 pub(crate) fn resumed<B>(read: Bytes, rest: B) -> Body<B> {
-    Body { held: Some(read).filter(|bytes| !bytes.is_empty()), rest: Some(rest), trailers: None }
+    Body { held: Some(read).filter(|bytes| !bytes.is_empty()), ..Body::passed(rest) }
 }
 
 /// Reads a body until its end, or until there is more than `limit`.
@@ -139,13 +157,13 @@ where
 
 /// Data frames put together; a single one is not copied.
 #[derive(Default)]
-struct Gathered {
+pub(crate) struct Gathered {
     first: Bytes,
     more: BytesMut,
 }
 
 impl Gathered {
-    fn push(&mut self, data: Bytes) {
+    pub(crate) fn push(&mut self, data: Bytes) {
         if self.more.is_empty() && self.first.is_empty() {
             self.first = data;
         } else {
@@ -156,11 +174,11 @@ impl Gathered {
         }
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.first.len().max(self.more.len())
     }
 
-    fn finish(self) -> Bytes {
+    pub(crate) fn finish(self) -> Bytes {
         if self.more.is_empty() { self.first } else { self.more.freeze() }
     }
 }

@@ -12,8 +12,8 @@ use http::request::Parts;
 use http::{Request, Response, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    Begin, BeginError, BoxError, Content, Disposition, Intent, OnLapse, OperationId, Outcome,
-    Permit, Rejection, Replay, Scope, Settled, StoreError, StoreErrorKind,
+    BeginError, BoxError, Content, Disposition, Intent, OnLapse, OperationId, Outcome, Rejection,
+    Replay, Scope, Settled, StoreError, StoreErrorKind,
 };
 use tower_service::Service;
 
@@ -26,6 +26,7 @@ use crate::observe::Event;
 use crate::outlive::GoesOn;
 use crate::problem::{Code, Problem, whole_seconds};
 use crate::reply::{self, Reply};
+use crate::right::{Begun, Kept, LetGo, Right};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
 use crate::speak::{self, Execution, Reference, Sensitive};
 use crate::trace::Trace;
@@ -69,15 +70,15 @@ impl Exchange {
             self.tell(Event::OverQuota);
             return Ok(self.refuse(Problem::new(Code::QuotaExceeded).retry_after(wait)));
         }
-        let begun = self.guard.engine.begin(&asked.intent).await;
+        let begun = self.guard.grants.begin(&self.guard.engine, &asked.intent).await;
         self.tell_begun(&begun);
         match begun {
-            Ok(Begin::Execute(permit)) => {
+            Ok(Begun::Execute(right)) => {
                 goes_on.set(); // What has begun is settled, whether its client waits or not.
-                self.execute(asked, permit, inner).await
+                self.execute(asked, right, inner).await
             }
-            Ok(Begin::Replay(replay)) => Ok(self.replay(replay).await),
-            Ok(Begin::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
+            Ok(Begun::Replay(replay)) => Ok(self.replay(replay).await),
+            Ok(Begun::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
             Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
                 self.tell(Event::Unguarded);
                 let mut inner = inner;
@@ -120,14 +121,14 @@ impl Exchange {
         }
     }
 
-    fn tell_begun(&self, begun: &Result<Begin, BeginError>) {
+    fn tell_begun(&self, begun: &Result<Begun, BeginError>) {
         self.tell(match begun {
-            Ok(Begin::Execute(_)) => Event::Granted,
-            Ok(Begin::Replay(_)) => Event::Replayed,
-            Ok(Begin::Reject(Rejection::Mismatch { .. })) => Event::Mismatch,
-            Ok(Begin::Reject(Rejection::Running { .. })) => Event::InProgress,
-            Ok(Begin::Reject(Rejection::Unknown { .. })) => Event::Unknown,
-            Ok(Begin::Reject(Rejection::Expired)) => Event::Expired,
+            Ok(Begun::Execute(_)) => Event::Granted,
+            Ok(Begun::Replay(_)) => Event::Replayed,
+            Ok(Begun::Reject(Rejection::Mismatch { .. })) => Event::Mismatch,
+            Ok(Begun::Reject(Rejection::Running { .. })) => Event::InProgress,
+            Ok(Begun::Reject(Rejection::Unknown { .. })) => Event::Unknown,
+            Ok(Begun::Reject(Rejection::Expired)) => Event::Expired,
             Err(_) => Event::StoreDown,
         });
     }
@@ -150,7 +151,7 @@ impl Exchange {
     async fn execute<S, B, R>(
         &self,
         asked: Asked,
-        permit: Permit,
+        right: Right,
         mut inner: S,
     ) -> Result<Response<Body<R>>, S::Error>
     where
@@ -158,33 +159,32 @@ impl Exchange {
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
-        let operation = permit.operation();
+        let operation = right.operation();
         let usage = Usage::of(&self.shared, &asked.intent);
-        let request = asked.into_execution(&permit);
+        let request = asked.into_execution(&right);
         let handled = AssertUnwindSafe(async move { inner.call(request).await }).catch_unwind();
         let response = match handled.await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                self.abandon(permit).await;
+                self.abandon(right).await;
                 return Err(error);
             }
             Err(_panic) => {
-                tracing::error!(%operation, "the handler panicked; its outcome is unknown");
-                self.abandon(permit).await;
-                return Ok(self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation)));
+                tracing::error!(%operation, "the handler panicked");
+                return Ok(self.refuse(self.abandon(right).await));
             }
         };
         let (mut head, body) = response.into_parts();
         let said = speak::said(&mut head);
         match said.unwrap_or_else(|| self.guard.rules.outcomes.disposition(head.status)) {
-            Disposition::Keep => Ok(self.keep(permit, head, body, usage).await),
+            Disposition::Keep => Ok(self.keep(right, head, body, usage).await),
             Disposition::Release => {
                 // Where that does not land, the outcome is unknown.
-                self.tell(Event::Settled(Disposition::Release, permit.release().await));
+                self.let_go(right, LetGo::Release).await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
             Disposition::Unknown => {
-                self.unknown(permit).await;
+                self.let_go(right, LetGo::Unknown).await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
         }
@@ -193,7 +193,7 @@ impl Exchange {
     /// Stores a response, and answers with it as soon as it is stored.
     async fn keep<R>(
         &self,
-        permit: Permit,
+        right: Right,
         head: response::Parts,
         body: R,
         usage: Option<Usage>,
@@ -211,37 +211,67 @@ impl Exchange {
                 (Outcome::omitted(reply::TAG, summary), resumed(read, rest))
             }
             Held::Broken(error) => {
-                tracing::warn!(%error, "a response broke off; its outcome is unknown");
-                let operation = permit.operation();
-                self.abandon(permit).await;
-                return self.refuse(Problem::new(Code::OutcomeUnknown).operation(operation));
+                tracing::warn!(%error, "a response broke off");
+                return self.refuse(self.abandon(right).await);
             }
         };
         if let Some(usage) = usage {
             usage.keeps(outcome.bytes.len());
         }
-        let operation = permit.operation();
+        let operation = right.operation();
         let failed = head.status.is_client_error() || head.status.is_server_error();
-        let settled =
-            if failed { permit.fail(outcome).await } else { permit.complete(outcome).await };
-        self.tell(Event::Settled(Disposition::Keep, settled));
-        match self.lost(settled, operation) {
+        let refused = match right.keep(outcome, failed).await {
+            Kept::Settled(settled) => {
+                self.tell(Event::Settled(Disposition::Keep, settled));
+                self.lost(settled, operation)
+            }
+            #[cfg(feature = "postgres")]
+            Kept::RolledBack => {
+                self.tell(Event::Settled(Disposition::Release, Settled::Durable));
+                Some(self.rolled_back())
+            }
+            #[cfg(feature = "postgres")]
+            Kept::Unknown => {
+                self.tell(Event::Settled(Disposition::Unknown, Settled::Pending));
+                Some(not_known(operation))
+            }
+        };
+        match refused {
             Some(problem) => self.refuse(problem),
             None => Response::from_parts(head, body),
         }
     }
 
-    /// What an accident means: what a lapse of the lease would.
-    async fn abandon(&self, permit: Permit) {
-        match self.guard.engine.policy().on_lapse() {
-            OnLapse::Takeover => drop(permit),
-            OnLapse::Unknown | OnLapse::Resolve => self.unknown(permit).await,
+    /// What an accident means, and what to tell: a lease is left as if it had lapsed, and a
+    /// transaction is rolled back.
+    async fn abandon(&self, right: Right) -> Problem {
+        let unknown = Problem::new(Code::OutcomeUnknown).operation(right.operation());
+        match (right, self.guard.engine.policy().on_lapse()) {
+            (Right::Permit(permit), OnLapse::Takeover) => {
+                drop(permit);
+                unknown
+            }
+            (right, _) => match self.let_go(right, LetGo::Unknown).await {
+                Disposition::Release => Problem::new(Code::RolledBack),
+                Disposition::Keep | Disposition::Unknown => unknown,
+            },
         }
     }
 
-    /// Says that nobody knows. Where even that does not land, the lease lapses to the same.
-    async fn unknown(&self, permit: Permit) {
-        self.tell(Event::Settled(Disposition::Unknown, permit.unknown().await));
+    /// Gives a right back, and says what that came to. Where not even *unknown* lands, the
+    /// lease lapses to the same.
+    async fn let_go(&self, right: Right, said: LetGo) -> Disposition {
+        let (disposition, settled) = right.let_go(said).await;
+        self.tell(Event::Settled(disposition, settled));
+        disposition
+    }
+
+    /// The transaction could not be committed, though the handler was content.
+    #[cfg(feature = "postgres")]
+    fn rolled_back(&self) -> Problem {
+        Problem::new(Code::RolledBack)
+            .status(http::StatusCode::SERVICE_UNAVAILABLE)
+            .retry_after(self.guard.engine.policy().retry_after())
     }
 
     fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
@@ -264,11 +294,7 @@ impl Exchange {
             // Whoever takes over may come to another outcome: this one is not final yet.
             Settled::Pending if respond && policy.on_lapse() != OnLapse::Takeover => None,
             Settled::Missing if respond => None,
-            Settled::Pending | Settled::Missing => Some(
-                Problem::new(Code::OutcomeUnknown)
-                    .status(http::StatusCode::INTERNAL_SERVER_ERROR)
-                    .operation(operation),
-            ),
+            Settled::Pending | Settled::Missing => Some(not_known(operation)),
             // Somebody else's outcome counts; the retry will get it.
             Settled::Superseded => Some(
                 Problem::new(Code::InProgress)
@@ -314,10 +340,15 @@ impl Exchange {
                 Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
             }
             Rejection::Running { operation, retry_after } => {
-                if rules.in_progress == InProgress::Accepted {
+                let problem = Problem::new(Code::InProgress).retry_after(retry_after);
+                if operation.as_uuid().is_nil() {
+                    // In a transaction that nobody else can look into: it has no page.
+                    problem
+                } else if rules.in_progress == InProgress::Accepted {
                     return self.accepted(operation);
+                } else {
+                    problem.operation(operation)
                 }
-                Problem::new(Code::InProgress).operation(operation).retry_after(retry_after)
             }
             Rejection::Unknown { operation } => {
                 Problem::new(Code::OutcomeUnknown).operation(operation)
@@ -394,12 +425,20 @@ impl Asked {
     }
 
     /// The request as its handler gets it.
-    fn into_execution<B>(mut self, permit: &Permit) -> Request<Body<B>> {
+    fn into_execution<B>(mut self, right: &Right) -> Request<Body<B>> {
         let Intent { key, scope, .. } = &self.intent;
-        let execution = Execution::new(key.clone(), scope.clone(), permit.grant().clone());
+        let execution = Execution::new(key.clone(), scope.clone(), right.grant().clone());
         self.head.extensions.insert(execution);
+        right.equip(&mut self.head.extensions);
         self.into_request()
     }
+}
+
+/// A response that was made, and whose fate is not known.
+fn not_known(operation: OperationId) -> Problem {
+    Problem::new(Code::OutcomeUnknown)
+        .status(http::StatusCode::INTERNAL_SERVER_ERROR)
+        .operation(operation)
 }
 
 /// Whether a body broke off because somebody lost patience with it.

@@ -7,19 +7,24 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use onceward_core::{BoxError, Engine, InvalidPolicy, SCOPE_PART_BYTES_MAX};
+use onceward_core::{
+    BoxError, Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX,
+};
 use tower_layer::Layer;
 
 use crate::admission::Admission;
 use crate::canonical::InvalidPointer;
 use crate::fingerprint::Fingerprinter;
 use crate::observe::Observer;
+use crate::overhear::Used;
 use crate::problem::PROBLEM_DOCS;
 use crate::reply::NEVER_KEPT;
-use crate::rules::{InProgress, Rules};
+use crate::right::Grants;
+use crate::rules::{Enforcement, InProgress, Rules};
 use crate::scope::{Owners, Source};
 use crate::service::OncewardService;
 use crate::speak::Reference;
@@ -54,6 +59,7 @@ impl Onceward {
     pub fn layer(engine: Engine) -> LayerBuilder<Unscoped> {
         LayerBuilder {
             engine,
+            grants: Grants::Leased,
             owners: Owners { tenant: None, caller: None },
             operations: Vec::new(),
             others: Some(Rules::default()),
@@ -82,6 +88,7 @@ type Rebuild = Arc<dyn Fn(Reference) -> Rebuilding + Send + Sync>;
 #[must_use]
 pub struct LayerBuilder<S> {
     engine: Engine,
+    grants: Grants,
     owners: Owners,
     operations: Vec<Operation>,
     others: Option<Rules>,
@@ -114,6 +121,7 @@ impl<S> LayerBuilder<S> {
     fn scoped(self) -> LayerBuilder<Scoped> {
         LayerBuilder {
             engine: self.engine,
+            grants: self.grants,
             owners: self.owners,
             operations: self.operations,
             others: self.others,
@@ -175,6 +183,17 @@ impl<S> LayerBuilder<S> {
         self
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn granted_by(mut self, grants: Grants) -> Self {
+        self.grants = grants;
+        self
+    }
+
     /// Is told what becomes of every guarded request.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
@@ -185,12 +204,15 @@ impl<S> LayerBuilder<S> {
 impl LayerBuilder<Scoped> {
     /// Checks the settings.
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
-        let Self { engine, owners, operations, others, docs, operations_at, .. } = self;
+        let Self { engine, grants, owners, operations, others, docs, operations_at, .. } = self;
         let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
         let mut by_route = BTreeMap::<String, Vec<Arc<Guard>>>::new();
         for operation in operations {
             let route = operation.route.clone();
-            by_route.entry(route).or_default().push(Arc::new(Guard::of(operation, &engine)?));
+            by_route
+                .entry(route)
+                .or_default()
+                .push(Arc::new(Guard::of(operation, &engine, &grants)?));
         }
         let mut routes = matchit::Router::new();
         for (route, guards) in by_route {
@@ -198,8 +220,8 @@ impl LayerBuilder<Scoped> {
             let inserted = routes.insert(&route, guards).map_err(invalid);
             inserted.map_err(|why| InvalidLayer::Route { route, why })?;
         }
-        let others =
-            others.map(|rules| Guard::new(None, rules, &engine)).transpose()?.map(Arc::new);
+        let others = others.map(|rules| Guard::new(None, rules, &engine, &grants));
+        let others = others.transpose()?.map(Arc::new);
         let unguarded = AtomicU64::new(0);
         let shared = Shared {
             routes,
@@ -210,6 +232,7 @@ impl LayerBuilder<Scoped> {
             rebuild,
             admission,
             observer,
+            used: Arc::default(),
             unguarded,
         };
         Ok(OncewardLayer { shared: Arc::new(shared) })
@@ -285,9 +308,10 @@ impl OncewardLayer {
     }
 
     /// How many bytes of a request's body are held at most, because it is guarded; `None` for
-    /// one that passes through.
+    /// one that passes through, observed or not.
     pub fn holds<B>(&self, request: &Request<B>) -> Option<usize> {
-        self.shared.guard(request).map(|(guard, _)| guard.rules.request_bytes_max)
+        let (guard, _) = self.shared.guard(request)?;
+        (!guard.only_observes()).then_some(guard.rules.request_bytes_max)
     }
 }
 
@@ -315,6 +339,8 @@ pub(crate) struct Shared {
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) admission: Option<Arc<dyn Admission>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// By observations.
+    pub(crate) used: Arc<Used>,
     unguarded: AtomicU64,
 }
 
@@ -324,6 +350,7 @@ pub(crate) struct Guard {
     named: Option<Named>,
     pub(crate) rules: Rules,
     pub(crate) engine: Engine,
+    pub(crate) grants: Grants,
     pub(crate) fingerprinter: Fingerprinter,
 }
 
@@ -333,7 +360,7 @@ struct Named {
 }
 
 impl Guard {
-    fn of(operation: Operation, engine: &Engine) -> Result<Self, InvalidLayer> {
+    fn of(operation: Operation, engine: &Engine, grants: &Grants) -> Result<Self, InvalidLayer> {
         let Operation { method, route, name, mut rules } = operation;
         if always_passes(&method) {
             return Err(InvalidLayer::Method { method, route });
@@ -343,10 +370,15 @@ impl Guard {
         if name.is_empty() || name.len() > SCOPE_PART_BYTES_MAX {
             return Err(InvalidLayer::Name { route, length: name.len() });
         }
-        Self::new(Some(Named { method, name: name.into() }), rules, engine)
+        Self::new(Some(Named { method, name: name.into() }), rules, engine, grants)
     }
 
-    fn new(named: Option<Named>, rules: Rules, engine: &Engine) -> Result<Self, InvalidLayer> {
+    fn new(
+        named: Option<Named>,
+        rules: Rules,
+        engine: &Engine,
+        grants: &Grants,
+    ) -> Result<Self, InvalidLayer> {
         let forbidden = rules.extra_headers.iter().find(|it| NEVER_KEPT.contains(&it.as_str()));
         if let Some(name) = forbidden {
             return Err(InvalidLayer::Header(name.to_string()));
@@ -358,8 +390,13 @@ impl Guard {
             return Err(InvalidLayer::MismatchStatus(rules.mismatch_status.as_u16()));
         }
         let engine = engine_for(&rules, engine)?;
+        let grants = grants.under(&engine);
         let fingerprinter = Fingerprinter::new(&rules.fingerprint)?;
-        Ok(Self { named, rules, engine, fingerprinter })
+        Ok(Self { named, rules, engine, grants, fingerprinter })
+    }
+
+    pub(crate) fn only_observes(&self) -> bool {
+        self.rules.enforcement == Enforcement::Observe
     }
 
     fn guards(&self, method: &Method) -> bool {
@@ -382,14 +419,27 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
     if let Some(lease) = rules.lease {
         policy = policy.lease(lease);
     }
-    if let Some(on_lapse) = rules.on_lapse {
-        policy = policy.on_lapse(on_lapse);
-    }
+    let on_lapse = rules.on_lapse.unwrap_or(engine.policy().on_lapse());
+    policy = policy.on_lapse(on_lapse);
     policy = match rules.in_progress {
         InProgress::Wait(longest) => policy.wait(longest),
-        InProgress::Reject | InProgress::Accepted => policy.wait(std::time::Duration::ZERO),
+        InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
     };
+    if rules.enforcement == Enforcement::Observe {
+        policy = observing(policy, on_lapse);
+    }
     Ok(engine.with_policy(policy.build()?))
+}
+
+/// A policy for claims that nobody waits for: what does not land soon is not worth trying, and
+/// no resolver is asked about what was never guarded.
+fn observing(policy: PolicyBuilder, on_lapse: OnLapse) -> PolicyBuilder {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let policy = policy.claim_patience(PATIENCE).settle_wait(PATIENCE).settle_patience(PATIENCE);
+    match on_lapse {
+        OnLapse::Resolve => policy.on_lapse(OnLapse::Unknown),
+        OnLapse::Unknown | OnLapse::Takeover => policy,
+    }
 }
 
 /// Methods that change nothing by definition.
@@ -409,7 +459,7 @@ impl Shared {
         let others = || self.others.as_ref().filter(|guard| guard.guards(method));
         let guard = named.or_else(others)?;
         let has_key = request.headers().contains_key(&guard.rules.key.header);
-        if !has_key && !guard.rules.required {
+        if !has_key && !guard.rules.required && !guard.only_observes() {
             return None;
         }
         let operation = match &guard.named {

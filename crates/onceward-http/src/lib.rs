@@ -19,30 +19,37 @@ mod layer;
 mod multipart;
 mod observe;
 mod outlive;
+mod overhear;
 mod problem;
 mod reply;
+mod right;
 mod rules;
 mod scope;
 mod service;
+mod shadow;
 mod speak;
 mod trace;
+#[cfg(feature = "postgres")]
+mod transaction;
 
 pub use admission::Admission;
 pub use body::Body;
 #[cfg(feature = "jwt")]
 pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
-pub use observe::{Event, Observer};
+pub use observe::{Differing, Event, Observer, Would};
 pub use problem::{Code, PROBLEM_DOCS, Problem};
 pub use reply::{KEPT_HEADERS, TAG, outcome_of};
 pub use rules::{
-    CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax, OutcomeMap,
-    Outcomes, ReplayRules, ReplayStatus, Rules, StoreDown,
+    CompletionLost, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax,
+    OutcomeMap, Outcomes, ReplayRules, ReplayStatus, Rules, StoreDown,
 };
 pub use scope::{Denied, Source};
 pub use service::{OncewardService, ResponseFuture};
 pub use speak::{Execution, Fate, OUTCOME_HEADER, Reference, Sensitive};
 pub use trace::TRACE_TARGET;
+#[cfg(feature = "postgres")]
+pub use transaction::{PgClient, PgTransaction, TransactionEnded};
 
 /// For this crate's fuzz targets, benchmarks and tests. Not part of the API.
 #[doc(hidden)]

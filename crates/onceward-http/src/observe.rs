@@ -34,6 +34,9 @@ pub enum Event {
     Unguarded,
     /// What its handler did was written down, or not.
     Settled(Disposition, Settled),
+    /// It was only observed ([`Enforcement::Observe`](crate::Enforcement::Observe)), and this
+    /// would have become of it.
+    Observed(Would),
 }
 
 impl Event {
@@ -50,6 +53,101 @@ impl Event {
             Self::StoreDown => "store_down",
             Self::Unguarded => "unguarded",
             Self::Settled(..) => "settled",
+            Self::Observed(_) => "observed",
+        }
+    }
+}
+
+/// What would have become of a request that was only observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Would {
+    /// It is the first: it would have run.
+    Execute,
+    /// It would have got the first answer.
+    Replay,
+    /// It would have been refused: the first is still running.
+    Conflict,
+    /// It would have been refused: its key belongs to another request.
+    Mismatch(Differing),
+    /// It would have been refused: nobody knows what became of the first.
+    Unknown,
+    /// It would have been refused: its key is past its retention.
+    Expired,
+    /// It has no key: it would have been refused where one is required, and else would have
+    /// run unguarded.
+    MissingKey,
+    /// It would have been refused: its key is none.
+    InvalidKey,
+    /// It would have been refused before a claim: nobody can tell whose it is, or its body is
+    /// too large or cannot be read.
+    Refused,
+    /// The store could not be asked.
+    StoreDown,
+    /// Nobody knows: its handler did not read all of it, or too much was being observed.
+    Unseen,
+}
+
+impl Would {
+    /// Its name for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Execute => "execute",
+            Self::Replay => "replay",
+            Self::Conflict => "conflict",
+            Self::Mismatch(_) => "mismatch",
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+            Self::MissingKey => "missing_key",
+            Self::InvalidKey => "invalid_key",
+            Self::Refused => "refused",
+            Self::StoreDown => "store_down",
+            Self::Unseen => "unseen",
+        }
+    }
+}
+
+/// The first part in which a request differs from the first one under its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Differing {
+    /// Its path.
+    Path,
+    /// Its query.
+    Query,
+    /// Its media type.
+    ContentType,
+    /// Its API version.
+    ApiVersion,
+    /// Its body.
+    Body,
+    /// Nobody can tell.
+    Unclear,
+}
+
+impl Differing {
+    /// Its name for programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::Query => "query",
+            Self::ContentType => "content_type",
+            Self::ApiVersion => "api_version",
+            Self::Body => "body",
+            Self::Unclear => "unclear",
+        }
+    }
+
+    /// Of parts as the fingerprint names them: those of the head have names of their own, and
+    /// all others are the body's.
+    pub(crate) fn first_of(differs: &[String]) -> Self {
+        match differs.first().map(String::as_str) {
+            Some("path") => Self::Path,
+            Some("query") => Self::Query,
+            Some("content-type") => Self::ContentType,
+            Some("api-version") => Self::ApiVersion,
+            Some(_) => Self::Body,
+            None => Self::Unclear,
         }
     }
 }

@@ -42,6 +42,8 @@ pub enum Code {
     QuotaExceeded,
     /// The store cannot be asked; nothing was executed.
     StoreUnavailable,
+    /// It failed, and everything it had done was rolled back.
+    RolledBack,
     /// The body is larger than allowed.
     RequestTooLarge,
 }
@@ -73,7 +75,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of the protocol's table.
-    pub const ALL: [Code; 14] = [
+    pub const ALL: [Code; 15] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
@@ -87,6 +89,7 @@ impl Code {
         Self::NotReplayable,
         Self::QuotaExceeded,
         Self::StoreUnavailable,
+        Self::RolledBack,
         Self::RequestTooLarge,
     ];
 
@@ -175,6 +178,13 @@ impl Code {
                 "Idempotency cannot be guaranteed at the moment",
             )
             .detail("Nothing was executed. Send the same request with the same key again.")
+            .retry(),
+            Self::RolledBack => row(
+                "IDEMPOTENCY_ROLLED_BACK",
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The operation failed and was rolled back",
+            )
+            .detail("Nothing has changed. Send the same request with the same key again.")
             .retry(),
             Self::RequestTooLarge => row(
                 "REQUEST_TOO_LARGE",

@@ -22,6 +22,8 @@ use onceward_core::{Disposition, Expiry, OnLapse};
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
+    /// Whether requests are guarded (yes), or only observed.
+    pub enforcement: Enforcement,
     /// Where the key is, and what it may look like.
     pub key: KeyRules,
     /// Which methods are guarded; others pass through (POST and PATCH). GET, HEAD, OPTIONS
@@ -67,6 +69,7 @@ const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 impl Default for Rules {
     fn default() -> Self {
         Self {
+            enforcement: Enforcement::Enforce,
             key: KeyRules::default(),
             methods: vec![Method::POST, Method::PATCH],
             required: false,
@@ -86,6 +89,19 @@ impl Default for Rules {
             on_lapse: None,
         }
     }
+}
+
+/// Whether requests are guarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Enforcement {
+    /// They are: retries are answered, and what breaks the rules is refused.
+    Enforce,
+    /// Nothing changes for anybody, and what would have become of each request is counted
+    /// ([`Event::Observed`](crate::Event::Observed)). Claims are made beside the request, in
+    /// records that no guarded request ever meets and that hold nothing of a response.
+    ///
+    /// So from observing to guarding, every key begins anew: its next request runs.
+    Observe,
 }
 
 /// Where the key is, and what it may look like.

@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::layer::Shared;
 use crate::outlive::Outlive;
+use crate::shadow::{self, Ending};
 use crate::trace::Trace;
 
 /// A service whose guarded requests have one effect and one answer. Made by
@@ -62,6 +63,11 @@ where
             let future = self.inner.call(request.map(Body::passed));
             return ResponseFuture { way: Way::Passed { future } };
         };
+        if guard.only_observes() {
+            let (request, ending) = shadow::observe(&self.shared, guard, operation, request);
+            let future = self.inner.call(request);
+            return ResponseFuture { way: Way::Observed { future, ending } };
+        }
         // The clone takes the place of the one that was made ready.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
@@ -91,6 +97,7 @@ pin_project! {
     #[project = WayProjected]
     enum Way<F, R, E> {
         Passed { #[pin] future: F },
+        Observed { #[pin] future: F, ending: Ending },
         Guarded { future: Exchanging<R, E> },
     }
 }
@@ -107,6 +114,11 @@ where
                 let answer = ready!(future.poll(cx));
                 Poll::Ready(answer.map(|response| response.map(Body::passed)))
             }
+            WayProjected::Observed { future, ending } => {
+                let answer = ready!(future.poll(cx));
+                ending.with(&answer);
+                Poll::Ready(answer.map(|response| response.map(Body::passed)))
+            }
             WayProjected::Guarded { future } => Pin::new(future).poll(cx),
         }
     }
@@ -116,6 +128,7 @@ impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.way {
             Way::Passed { .. } => "ResponseFuture(passed)",
+            Way::Observed { .. } => "ResponseFuture(observed)",
             Way::Guarded { .. } => "ResponseFuture(guarded)",
         })
     }

@@ -1,8 +1,8 @@
 //! What a handler can learn about its execution, and what it can say about its effect.
 
-use http::header::HeaderName;
+use http::header::{HeaderName, HeaderValue};
 use http::response::Parts;
-use http::{Extensions, HeaderMap, StatusCode};
+use http::{Extensions, HeaderMap, Response, StatusCode};
 use onceward_core::{Disposition, DownstreamKey, Fence, Grant, Key, OperationId, Resource, Scope};
 
 /// The execution that a handler is in: found in the request's extensions, or taken as an
@@ -106,16 +106,30 @@ pub const OUTCOME_HEADER: HeaderName = HeaderName::from_static("onceward-outcome
 /// Takes out of a response what its handler says, if it says anything.
 pub(crate) fn said(head: &mut Parts) -> Option<Disposition> {
     let header = head.headers.remove(OUTCOME_HEADER);
-    let header = header.and_then(|value| match value.as_bytes() {
-        b"keep" => Some(Disposition::Keep),
-        b"release" => Some(Disposition::Release),
-        b"unknown" => Some(Disposition::Unknown),
-        _ => {
-            tracing::warn!("Onceward-Outcome is none of keep, release, unknown; ignored");
-            None
+    let header = header.and_then(|value| Fate::of_header(&value));
+    head.extensions.get::<Fate>().copied().or(header).map(Disposition::from)
+}
+
+/// What a handler says, left in its response.
+pub(crate) fn overheard<R>(response: &Response<R>) -> Option<Disposition> {
+    let header = || response.headers().get(OUTCOME_HEADER).and_then(Fate::of_header);
+    response.extensions().get::<Fate>().copied().or_else(header).map(Disposition::from)
+}
+
+impl Fate {
+    /// What a service says by [`OUTCOME_HEADER`]; `None`, and a warning, if it is not a word
+    /// of ours.
+    pub fn of_header(value: &HeaderValue) -> Option<Self> {
+        match value.as_bytes() {
+            b"keep" => Some(Self::Final),
+            b"release" => Some(Self::NothingHappened),
+            b"unknown" => Some(Self::Unknown),
+            _ => {
+                tracing::warn!("Onceward-Outcome is none of keep, release, unknown; ignored");
+                None
+            }
         }
-    });
-    head.extensions.get::<Fate>().map(|fate| (*fate).into()).or(header)
+    }
 }
 
 impl From<Fate> for Disposition {

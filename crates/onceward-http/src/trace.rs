@@ -60,5 +60,6 @@ fn state_after(event: Event) -> Option<&'static str> {
         Event::Expired => Some("expired"),
         Event::Granted | Event::Settled(_, Settled::Superseded | Settled::Missing) => None,
         Event::Mismatch | Event::OverQuota | Event::StoreDown | Event::Unguarded => None,
+        Event::Observed(_) => None,
     }
 }

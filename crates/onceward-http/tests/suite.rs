@@ -1,17 +1,17 @@
 //! The black-box suite against the layer: around plain hyper and around axum, over HTTP/1.1
 //! and HTTP/2, on a store that fails on demand.
 
+mod common;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::any;
-use bytes::Bytes;
+use common::authenticated;
 use futures_util::future::join_all;
-use http::{HeaderName, Request, Response};
-use http_body_util::BodyExt;
-use http_body_util::combinators::UnsyncBoxBody;
+use http::{HeaderName, Request};
 use hyper::body::Incoming;
 use onceward_core::{Disposition, Engine, Expiry, OnLapse, Policy};
 use onceward_http::{
@@ -21,16 +21,13 @@ use onceward_http::{
 use onceward_testkit::clock::ManualClock;
 use onceward_testkit::faulty::FaultyStore;
 use onceward_testkit::http as expected;
-use onceward_testkit::http::fixture::{Fixture, refuse_anonymous};
+use onceward_testkit::http::fixture::Fixture;
 use onceward_testkit::http::server::{Handle, MortalServer, Server};
 use onceward_testkit::http::{
     Case, Expectations, KeyRule, Protocol, StoreControls, Target, Verdict, burst, hang_up_at, run,
     shown_by_none,
 };
-use tower::ServiceExt;
 use tower_layer::Layer;
-
-type Boxed = UnsyncBoxBody<Bytes, onceward_core::BoxError>;
 
 /// A store that outlives its servers, and the service behind them.
 #[derive(Clone)]
@@ -104,21 +101,6 @@ impl World {
             async move { server.crash().await }
         })))
     }
-}
-
-/// Authentication, which belongs in front of the layer.
-async fn authenticated<S, R>(request: Request<Incoming>, service: S) -> Response<Boxed>
-where
-    S: tower::Service<Request<Incoming>, Response = Response<R>, Error = Infallible> + Send,
-    S::Future: Send,
-    R: http_body::Body<Data = Bytes, Error: Into<onceward_core::BoxError>> + Send + 'static,
-{
-    let probing = request.uri().path().starts_with("/_probe/");
-    if let Some(refused) = refuse_anonymous(request.headers()).filter(|_| !probing) {
-        return refused.map(|body| body.map_err(Into::into).boxed_unsync());
-    }
-    let response = service.oneshot(request).await.unwrap_or_else(|never| match never {});
-    response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
 /// Servers with other switches, each the suite's target with other expectations; and the

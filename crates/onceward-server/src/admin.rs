@@ -14,10 +14,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use onceward_stores::SharedStore;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use crate::census::Census;
 use crate::health::Health;
 use crate::metrics::Metrics;
 
@@ -25,7 +25,7 @@ use crate::metrics::Metrics;
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) store: SharedStore,
+    pub(crate) census: Census,
     pub(crate) health: Health,
 }
 
@@ -69,7 +69,7 @@ impl Admin {
             "/live" => text(StatusCode::OK, "alive\n"),
             "/ready" => self.ready().await,
             "/metrics" => {
-                let stats = self.store.stats().await.ok();
+                let stats = self.census.stats().await;
                 let mut response = text(StatusCode::OK, self.metrics.text(stats.as_ref()));
                 let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(open));
@@ -81,8 +81,8 @@ impl Admin {
 
     /// Ready is who can claim and has somebody to ask.
     async fn ready(&self) -> Response<Full<Bytes>> {
-        if let Err(error) = self.store.stats().await {
-            return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {error}\n"));
+        if let Some(trouble) = self.census.trouble().await {
+            return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {trouble}\n"));
         }
         match self.health.trouble() {
             None => text(StatusCode::OK, "ready\n"),

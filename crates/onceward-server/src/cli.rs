@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Config, UpstreamUrl, lint};
+use crate::config::{Config, StoreUrl, UpstreamUrl, lint};
 use crate::{demo, run};
 
 /// Makes retries safe: the same intent has one effect and one outcome
@@ -28,6 +28,7 @@ enum Command {
     /// Examples:
     ///   onceward gateway --upstream http://127.0.0.1:3000
     ///   onceward gateway --upstream http://127.0.0.1:3000 --listen 0.0.0.0:8080 --single-tenant
+    ///   onceward gateway --upstream http://127.0.0.1:3000 --store redis://127.0.0.1
     ///   onceward gateway --config onceward.toml
     #[command(verbatim_doc_comment)]
     Gateway(GatewayArgs),
@@ -64,9 +65,12 @@ pub(crate) struct GatewayArgs {
     /// Where clients connect [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where records are kept [default: file:./onceward-data]
+    /// Where records are kept: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
+    /// [default: file:./onceward-data]
+    ///
+    /// Others can read a command line: put a URL with a password into a configuration file.
     #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
+    pub(crate) store: Option<StoreUrl>,
     /// All callers are one and the same; without it, each Authorization header is a caller
     #[arg(long)]
     pub(crate) single_tenant: bool,

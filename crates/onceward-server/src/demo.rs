@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::config::Config;
+use crate::config::{Config, StoreUrl};
 use crate::gateway::Gateway;
 use crate::run::{Event, Signals, runtime};
 use crate::telemetry;
@@ -37,7 +37,7 @@ pub(crate) struct DemoArgs {
     listen: SocketAddr,
     /// Where records are kept: memory is enough for trying
     #[arg(long, value_name = "URL", default_value = "memory:")]
-    store: String,
+    store: StoreUrl,
 }
 
 /// Runs until Ctrl-C.

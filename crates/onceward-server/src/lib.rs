@@ -5,6 +5,7 @@
 //! ```
 
 mod admin;
+mod census;
 pub mod cli;
 pub mod config;
 mod demo;

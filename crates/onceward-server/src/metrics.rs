@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use onceward_core::{Disposition, Meters, Settled, StateName, Stats};
-use onceward_http::{Event, Observer};
+use onceward_http::{Event, Observer, Would};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -21,6 +21,8 @@ pub(crate) struct Metrics {
     existing: Family<Labels<2>, Counter>,
     finalized: Family<Labels<2>, Counter>,
     store_errors: Family<Labels<2>, Counter>,
+    observed: Family<Labels<2>, Counter>,
+    observed_mismatches: Family<Labels<2>, Counter>,
     by_operation: ByOperation,
     active: Family<Labels<1>, Gauge>,
     active_bytes: Gauge,
@@ -50,6 +52,9 @@ impl Metrics {
         let existing = pairs("idempotency_existing", "Claims of known keys by their state");
         let finalized = pairs("idempotency_finalize", "Settlements by what they came to");
         let store_errors = pairs("idempotency_store_error", "Store calls that failed, by phase");
+        let observed = pairs("idempotency_shadow", "Observed requests by what they would be");
+        let observed_mismatches =
+            pairs("idempotency_shadow_mismatch", "Observed mismatches by the part that differs");
         let mut one = |name: &str, help: &str| {
             let family = Family::<Labels<1>, Counter>::default();
             registry.register(name, help, family.clone());
@@ -79,6 +84,8 @@ impl Metrics {
             existing,
             finalized,
             store_errors,
+            observed,
+            observed_mismatches,
             by_operation,
             active,
             active_bytes,
@@ -100,6 +107,13 @@ impl Metrics {
         // A string takes everything.
         let _written = encode(&mut text, &self.registry.lock());
         text
+    }
+
+    fn observed(&self, operation: &str, would: Would) {
+        self.observed.get_or_create(&pair(operation, "would", would.name())).inc();
+        if let Would::Mismatch(part) = would {
+            self.observed_mismatches.get_or_create(&pair(operation, "part", part.name())).inc();
+        }
     }
 
     fn settled(&self, operation: &str, disposition: Disposition, settled: Settled) {
@@ -152,6 +166,7 @@ impl Observer for Metrics {
             Event::StoreDown => {
                 self.store_errors.get_or_create(&pair(operation, "phase", "claim")).inc();
             }
+            Event::Observed(would) => return self.observed(operation, would),
             Event::Settled(disposition, settled) => {
                 return self.settled(operation, disposition, settled);
             }

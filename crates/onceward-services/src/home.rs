@@ -87,7 +87,7 @@ impl Home {
         Ok(file)
     }
 
-    fn give_away(&self, path: &Path) -> Result<(), ServiceError> {
+    pub(crate) fn give_away(&self, path: &Path) -> Result<(), ServiceError> {
         let Some(owner) = self.owner else { return Ok(()) };
         chown(path, Some(owner.uid), Some(owner.gid))
             .map_err(ServiceError::io(format!("changing the owner of {}", path.display())))

@@ -29,6 +29,7 @@ mod home;
 mod install;
 mod launch;
 mod owner;
+mod passing;
 mod pgbouncer;
 mod postgres;
 mod program;
@@ -42,6 +43,7 @@ mod wait;
 
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
+pub use passing::{MovedDatabase, age, is_primary};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, query, query_in};
 pub use program::{Found, Program};

@@ -1,5 +1,9 @@
 //! PostgreSQL.
 
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +29,14 @@ use crate::server::{Recipe, Server, Stop, tail};
 #[derive(Debug, Clone)]
 pub struct Postgres {
     settings: Vec<(String, String)>,
+    tls: Option<Tls>,
+}
+
+/// In PEM.
+#[derive(Debug, Clone)]
+struct Tls {
+    certificate: String,
+    key: String,
 }
 
 /// Logical decoding is among what is tested, tests hold many connections, and a killed server
@@ -42,7 +54,7 @@ const SETTINGS: [(&str, &str); 7] = [
 impl Default for Postgres {
     fn default() -> Self {
         let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        Self { settings: SETTINGS.map(owned).to_vec() }
+        Self { settings: SETTINGS.map(owned).to_vec(), tls: None }
     }
 }
 
@@ -61,6 +73,13 @@ impl Postgres {
         self
     }
 
+    /// Speaks TLS by this certificate and key (in PEM), and lets nobody connect without.
+    #[must_use]
+    pub fn only_tls(mut self, certificate: &str, key: &str) -> Self {
+        self.tls = Some(Tls { certificate: certificate.to_owned(), key: key.to_owned() });
+        self
+    }
+
     /// Creates an empty database cluster and starts it.
     ///
     /// # Errors
@@ -70,14 +89,15 @@ impl Postgres {
         let found = Program::Postgres.find()?;
         Home::for_starting(|home| {
             copy_template(home, &found)?;
-            Server::new(home, self.recipe(home, &found))
+            let tls = self.tls.as_ref().map(|tls| tls.write(home)).transpose()?;
+            Server::new(home, self.recipe(home, &found, &tls.unwrap_or_default()))
         })
     }
 
-    fn recipe(&self, home: &Home, found: &Found) -> Recipe {
+    fn recipe(&self, home: &Home, found: &Found, more: &[(String, String)]) -> Recipe {
         let port = home.port(0);
         let mut arguments = vec!["-D".to_owned(), data(home), "-p".to_owned(), port.to_string()];
-        for (name, value) in &self.settings {
+        for (name, value) in self.settings.iter().chain(more) {
             arguments.extend(["-c".to_owned(), format!("{name}={value}")]);
         }
         Recipe {
@@ -92,6 +112,31 @@ impl Postgres {
             stop: Stop::Signal(Signal::INT),
         }
     }
+}
+
+impl Tls {
+    /// Writes the files, and returns the settings that name them.
+    fn write(&self, home: &Home) -> Result<Vec<(String, String)>, ServiceError> {
+        let files = [
+            ("ssl_cert_file", "server.crt", &*self.certificate),
+            ("ssl_key_file", "server.key", &*self.key),
+            ("hba_file", "only_tls.conf", "hostssl all all 127.0.0.1/32 trust\n"),
+        ];
+        let mut settings = vec![("ssl".to_owned(), "on".to_owned())];
+        for (setting, name, text) in files {
+            let file = home.directory().join(name);
+            write_private(&file, text).map_err(ServiceError::io(format!("writing {name}")))?;
+            home.give_away(&file)?;
+            settings.push((setting.to_owned(), file.display().to_string()));
+        }
+        Ok(settings)
+    }
+}
+
+/// The server refuses a key that others may read.
+fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(file)?.write_all(text.as_bytes())
 }
 
 /// Runs SQL by `psql` and returns its rows, columns separated by `|`.

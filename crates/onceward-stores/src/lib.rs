@@ -9,7 +9,8 @@
 //! - `tiered`: `tiered::Tiered`, PostgreSQL with Redis before it for what is settled already.
 //! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
 //!
-//! [`connect`] opens any of them by its URL.
+//! [`connect`] opens any of them by its URL. [`copy`](copy()) and [`dual::DualStore`] move from one to
+//! another.
 
 // A panic in here would make an outcome unknown that is known.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
@@ -17,6 +18,8 @@
 #[cfg(any(feature = "embedded", feature = "tiered"))]
 mod codec;
 mod connect;
+mod copy;
+pub mod dual;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 #[cfg(any(feature = "sealed", feature = "tiered"))]
@@ -31,3 +34,4 @@ pub mod sealed;
 pub mod tiered;
 
 pub use connect::{Connect, ConnectError, SharedStore, connect};
+pub use copy::{Copied, Difference, Differs, Verified, copy, verify};

@@ -5,6 +5,15 @@ mod calls;
 mod lives;
 mod load;
 
+mod dual {
+    mod common;
+    mod conformance;
+    mod copy;
+    mod flip;
+    mod trouble;
+    mod under_load;
+}
+
 mod embedded {
     pub(crate) mod common;
     mod conformance;
@@ -22,18 +31,22 @@ mod postgres {
     pub(crate) mod common;
     pub(crate) mod conformance;
     mod faults;
+    #[cfg(feature = "sqlx")]
+    mod in_sqlx;
     mod kill;
     mod migrations;
     mod rows;
+    mod tls;
     mod together;
     mod transactions;
+    mod transactions_kill;
     mod wake;
 }
 
 mod redis {
     mod cluster;
     pub(crate) mod common;
-    mod conformance;
+    pub(crate) mod conformance;
     mod faults;
     mod kill;
     mod loss;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Lease, MemoryLimits, MemoryStore, Page,
-    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store,
-    StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Imported, Lease, MemoryLimits,
+    MemoryStore, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
+    SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 
@@ -170,6 +170,10 @@ impl StoreAdmin for FaultyStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.call(Call::Admin, async |store| store.stats().await).await
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.call(Call::Admin, async |store| store.import(record).await).await
     }
 }
 

@@ -8,6 +8,7 @@
 //!   messages; a seed repeats.
 //! - `http` (feature `http`): the black-box suite for any server that claims to support the
 //!   Idempotency-Key header.
+//! - [`life`]: processes that are killed in the middle of their work.
 //! - [`history`]: what happened in a run, and the invariants that must hold of it.
 //!
 //! Nothing here is ever linked into a user's build.
@@ -19,6 +20,7 @@ pub mod faulty;
 pub mod history;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod life;
 pub mod model;
 pub mod open_store;
 pub mod proxy;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Lease, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store,
+    Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Imported, Lease, Page, Purged, Query,
+    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store,
     StoreAdmin, StoreError, Timestamp,
 };
 use parking_lot::Mutex;
@@ -194,6 +194,10 @@ impl StoreAdmin for OpenStore {
             stats.by_state[record.state.name() as usize] += 1;
         }
         Ok(stats)
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        Ok(self.step(&record.id, |records, _| machine::import(records.get(&record.id), record)))
     }
 }
 

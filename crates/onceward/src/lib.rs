@@ -18,7 +18,7 @@ pub use onceward_stores as stores;
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/http.md")]
 struct HttpDocument;
-#[cfg(all(doctest, feature = "embedded", feature = "postgres"))]
+#[cfg(all(doctest, feature = "axum", feature = "embedded", feature = "postgres"))]
 #[doc = include_str!("../../../docs/stores.md")]
 struct StoresDocument;
 #[cfg(all(doctest, feature = "embedded", feature = "sealed"))]

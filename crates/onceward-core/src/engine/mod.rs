@@ -171,6 +171,11 @@ impl Engine {
         &self.policy
     }
 
+    /// How it makes record ids.
+    pub fn identity(&self) -> &Identity {
+        &self.shared.identity
+    }
+
     /// Decides about an intent, waiting for a running owner as long as the policy says.
     ///
     /// May be dropped at any point: a claim that was under way is withdrawn.

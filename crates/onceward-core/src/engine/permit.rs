@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
@@ -40,7 +41,17 @@ pub enum Lost {
     Drained,
 }
 
+/// How long a grant without a lease lasts: longer than any process.
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 impl Grant {
+    /// A grant that needs no lease, because what is done under it counts only together with
+    /// its settlement: in one transaction. It is never lost.
+    pub fn without_lease(operation: OperationId, fence: Fence, attempt: u32) -> Self {
+        let life = Arc::new(Life::until(Instant::now() + FOR_EVER));
+        Self { operation, fence, attempt, life }
+    }
+
     /// The operation's name.
     pub fn operation(&self) -> OperationId {
         self.operation

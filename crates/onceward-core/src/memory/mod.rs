@@ -15,8 +15,8 @@ use crate::intent::RecordId;
 use crate::machine::{self, Step};
 use crate::record::{Record, StateName};
 use crate::store::{
-    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, RenewRequest, ResolveRequest,
-    SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
+    ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use shard::{Resized, Shard};
 
@@ -106,6 +106,14 @@ impl MemoryStore {
         !self.is_full()
     }
 
+    /// Refuses a record that would be one more than fits.
+    fn check_room_for(&self, id: &RecordId) -> Result<(), StoreError> {
+        if self.has_room() || self.shards[shard_of(id)].lock().contains(id) {
+            return Ok(());
+        }
+        Err(StoreError::new("memory", StoreErrorKind::Full, Effect::NotApplied))
+    }
+
     fn sweep(&self, limit: usize) -> Purged {
         let mut purged = Purged::default();
         let start = self.purge_from.fetch_add(1, Ordering::Relaxed);
@@ -142,9 +150,7 @@ impl fmt::Debug for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        if !self.has_room() && !self.shards[shard_of(&request.id)].lock().contains(&request.id) {
-            return Err(StoreError::new("memory", StoreErrorKind::Full, Effect::NotApplied));
-        }
+        self.check_room_for(&request.id)?;
         Ok(self.step(&request.id, |record, now| {
             // Read under the shard's lock, as it was written for any record of the shard.
             let forgotten = Fence(self.forgotten.load(Ordering::Relaxed));
@@ -207,6 +213,11 @@ impl StoreAdmin for MemoryStore {
             bytes: self.bytes.load(Ordering::Relaxed),
             by_state,
         })
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.check_room_for(&record.id)?;
+        Ok(self.step(&record.id, |stored, _| machine::import(stored, record)))
     }
 }
 

@@ -10,11 +10,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use onceward_core::{Engine, Policy};
 use onceward_http::{Body, Onceward, OncewardLayer, OncewardService, Rules};
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::FaultyStore;
+use onceward_testkit::http::fixture::refuse_anonymous;
 use serde_json::Value;
 use tower::ServiceExt;
 use tower_layer::Layer;
@@ -120,4 +123,21 @@ pub(crate) fn code(answer: &Answer) -> String {
 
 pub(crate) fn is_replay(answer: &Answer) -> bool {
     answer.headers().contains_key("idempotent-replayed")
+}
+
+type Boxed = UnsyncBoxBody<Bytes, onceward_core::BoxError>;
+
+/// Authentication, which belongs in front of the layer.
+pub(crate) async fn authenticated<S, R>(request: Request<Incoming>, service: S) -> Response<Boxed>
+where
+    S: tower::Service<Request<Incoming>, Response = Response<R>, Error = Infallible> + Send,
+    S::Future: Send,
+    R: http_body::Body<Data = Bytes, Error: Into<onceward_core::BoxError>> + Send + 'static,
+{
+    let probing = request.uri().path().starts_with("/_probe/");
+    if let Some(refused) = refuse_anonymous(request.headers()).filter(|_| !probing) {
+        return refused.map(|body| body.map_err(Into::into).boxed_unsync());
+    }
+    let response = service.oneshot(request).await.unwrap_or_else(|never| match never {});
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::rules::{CompletionLost, RuleSettings, StoreDown};
-use super::{Config, Owner, Seconds};
+use super::rules::{CompletionLost, Mode, RuleSettings, StoreDown};
+use super::{Config, Owner, Seconds, Store, StoreKind};
 
 /// Something that works and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,36 +24,17 @@ impl fmt::Display for Warning {
 /// For how long careful clients go on retrying, and people press the button again.
 const RETRY_HORIZON: Duration = Duration::from_secs(24 * 3600);
 
+/// A lease is renewed at a third of it: a call that takes longer leaves no second try.
+const RENEWALS: u32 = 3;
+
 /// All warnings about a configuration.
 pub fn lint(config: &Config) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |setting: &str, why: String| {
         warnings.push(Warning { setting: setting.into(), why });
     };
-    if config.store.url.starts_with("memory:") {
-        if config.store.replicas {
-            warn(
-                "store.url",
-                "every replica has a memory of its own, so a retry that reaches \
-                another one runs again; use a store that they share"
-                    .into(),
-            );
-        } else {
-            warn(
-                "store.url",
-                "a restart forgets all keys, and retries after it run again; use \
-                file:./onceward-data"
-                    .into(),
-            );
-        }
-    }
-    if config.store.url.starts_with("file:") && config.store.replicas {
-        warn(
-            "store.replicas",
-            "a directory belongs to one process: a second gateway will not \
-            start on it"
-                .into(),
-        );
+    if let Some((setting, why)) = store_of(&config.store) {
+        warn(setting, why.into());
     }
     if config.scope.single_tenant {
         warn(
@@ -85,11 +66,35 @@ pub fn lint(config: &Config) -> Vec<Warning> {
     warnings
 }
 
+fn store_of(store: &Store) -> Option<(&'static str, &'static str)> {
+    match (store.url.kind()?, store.replicas) {
+        (StoreKind::Memory, true) => Some((
+            "store.url",
+            "every replica has a memory of its own, so a retry that reaches another one runs \
+             again; use a store that they share",
+        )),
+        (StoreKind::Memory, false) => Some((
+            "store.url",
+            "a restart forgets all keys, and retries after it run again; use \
+             file:./onceward-data",
+        )),
+        (StoreKind::Embedded, true) => Some((
+            "store.replicas",
+            "a directory belongs to one process: a second gateway will not start on it; use \
+             a store that they share, such as postgres:",
+        )),
+        (StoreKind::Embedded, false) | (StoreKind::Redis | StoreKind::Postgres, _) => None,
+    }
+}
+
 fn rules_of(place: &str, rules: &RuleSettings, config: &Config) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |setting: &str, why: String| {
         warnings.push(Warning { setting: format!("{place}.{setting}"), why });
     };
+    if rules.mode == Some(Mode::Shadow) {
+        warn("mode", "requests are only observed: retries run again".into());
+    }
     if let Some(ttl) = rules.ttl
         && ttl.0 < RETRY_HORIZON
     {
@@ -111,6 +116,18 @@ fn rules_of(place: &str, rules: &RuleSettings, config: &Config) -> Vec<Warning> 
             format!(
                 "{lease} is not longer than upstream.response_timeout ({longest}): \
             if the gateway stands still meanwhile, the outcome becomes unknown"
+            ),
+        );
+    }
+    if let (Some(lease), Some(call)) = (rules.lease, config.store.url.call_timeout())
+        && lease.0 < call * RENEWALS
+    {
+        let (call, least) = (Seconds(call), Seconds(call * RENEWALS));
+        warn(
+            "lease",
+            format!(
+                "one call to the store may take {call}, so a lease of {lease} can lapse before \
+                 it is renewed; make it at least {least}"
             ),
         );
     }
@@ -136,6 +153,10 @@ mod tests {
     #[test]
     fn the_defaults_are_wise() {
         assert_eq!(warned(""), [""; 0]);
+        for url in ["redis://h", "redis-cluster://a,b", "postgres://h/d"] {
+            let text = format!("[store]\nurl = \"{url}\"\nreplicas = true");
+            assert_eq!(warned(&text), [""; 0], "{url}");
+        }
     }
 
     #[test]
@@ -144,10 +165,19 @@ mod tests {
             ("[store]\nurl = \"memory:\"", "store.url"),
             ("[store]\nurl = \"memory:\"\nreplicas = true", "store.url"),
             ("[store]\nreplicas = true", "store.replicas"),
+            (
+                "[store]\nurl = \"redis://h?timeout=9s\"\n[defaults]\nlease = \"25s\"",
+                "defaults.lease",
+            ),
+            (
+                "[store]\nurl = \"postgres://h/d?call_timeout=10s\"\n[defaults]\nlease = \"29s\"",
+                "defaults.lease",
+            ),
             ("[scope]\nsingle_tenant = true", "scope.single_tenant"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
+            ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
             ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operation /a.ttl"),
         ] {

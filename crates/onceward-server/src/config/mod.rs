@@ -6,6 +6,7 @@
 mod lint;
 mod reference;
 mod rules;
+mod store_url;
 mod values;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use serde::Deserialize;
 pub use lint::{Warning, lint};
 pub use reference::{REFERENCE, explain};
 pub use rules::{Operation, Outcomes, RuleSettings};
+pub use store_url::{StoreKind, StoreUrl};
 pub use values::{Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share, UpstreamUrl};
 
 /// The whole configuration.
@@ -142,8 +144,10 @@ impl Default for Upstream {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
-    /// `file:./onceward-data`, or `memory:`.
-    pub url: String,
+    /// `file:./onceward-data`, `memory:`, `redis://host`, `postgres://user@host/database`.
+    pub url: StoreUrl,
+    /// `redis://host`, before a `postgres:` store: answers replays, and may be lost.
+    pub cache: Option<StoreUrl>,
     /// Encrypts stored responses with the keys in this file.
     pub sealing_keys_file: Option<PathBuf>,
     /// Encrypts stored responses with the keys in this environment variable.
@@ -159,10 +163,43 @@ impl Default for Store {
     fn default() -> Self {
         Self {
             url: "file:./onceward-data".into(),
+            cache: None,
             sealing_keys_file: None,
             sealing_keys_env: None,
             identity_secret_env: None,
             replicas: false,
+        }
+    }
+}
+
+impl Store {
+    fn check(&self) -> Result<(), ConfigError> {
+        self.check_url()?;
+        let Some(cache) = &self.cache else { return Ok(()) };
+        let wrong = if !cfg!(feature = "tiered") {
+            "this program was built without the feature `tiered`"
+        } else if self.url.kind() != Some(StoreKind::Postgres) {
+            "only a postgres: store has a cache before it"
+        } else if cache.kind() != Some(StoreKind::Redis) {
+            "it is redis://HOST, rediss://HOST or redis-cluster://HOST,HOST"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Together(format!("store.cache: {wrong}")))
+    }
+
+    fn check_url(&self) -> Result<(), ConfigError> {
+        match self.url.kind() {
+            Some(kind) if kind.is_built() => Ok(()),
+            Some(kind) => Err(ConfigError::Together(format!(
+                "store.url: this program was built without the feature `{}`",
+                kind.name()
+            ))),
+            None => Err(ConfigError::Together(
+                "store.url: there are file:DIRECTORY, memory:, redis://HOST, rediss://HOST, \
+                 redis-cluster://HOST,HOST and postgres://USER@HOST/DATABASE"
+                    .into(),
+            )),
         }
     }
 }
@@ -420,12 +457,12 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// A field that does not exist, or a value that cannot be.
-    #[error("{path}: {source}")]
+    #[error("{path}: {what}")]
     Parse {
         /// Which file.
         path: PathBuf,
-        /// What and where.
-        source: Box<toml::de::Error>,
+        /// What and where, without passwords.
+        what: String,
     },
     /// Values that do not fit together.
     #[error("{0}")]
@@ -442,8 +479,11 @@ impl Config {
 
     /// Reads a text; `path` is for error messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text)
-            .map_err(|source| ConfigError::Parse { path: path.into(), source: Box::new(source) })?;
+        let config: Self = toml::from_str(text).map_err(|error| {
+            // It quotes the line, which may hold a password.
+            let what = store_url::without_logins(&error.to_string());
+            ConfigError::Parse { path: path.into(), what }
+        })?;
         config.check()?;
         Ok(config)
     }
@@ -454,6 +494,7 @@ impl Config {
         if self.listeners.is_empty() {
             return refuse("there is no [[listeners]]: nobody could connect");
         }
+        self.store.check()?;
         if self.store.sealing_keys_file.is_some() && self.store.sealing_keys_env.is_some() {
             return refuse("store.sealing_keys_file and store.sealing_keys_env are both set");
         }
@@ -496,7 +537,7 @@ mod tests {
     #[test]
     fn an_empty_file_is_the_default() {
         let config = Config::parse("", Path::new("onceward.toml")).unwrap();
-        assert_eq!(config.store.url, "file:./onceward-data");
+        assert_eq!(config.store.url.expose(), "file:./onceward-data");
         assert_eq!(config.scope.caller, Some(Owner::Credentials));
     }
 
@@ -519,9 +560,24 @@ mod tests {
     }
 
     #[test]
+    fn no_mistake_is_told_with_a_password() {
+        for text in [
+            "[store]\nurl = \"redis://:canary@h",
+            "[store]\nurl = \"redis://:canary@h\" x",
+            "[store]\nurl = \"radish://:canary@h\"",
+            "[store]\nurll = \"redis://:canary@h\"",
+            "[store]\nurl = [\"redis://:canary@h\"]",
+        ] {
+            let told = error(text);
+            assert!(!told.contains("canary"), "{told}");
+        }
+    }
+
+    #[test]
     fn values_that_do_not_fit_together_are_refused() {
         assert!(error("listeners = []").contains("nobody could connect"));
         assert!(error("[scope]\ncaller = { claim = \"sub\" }").contains("[scope.jwt]"));
+        assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));
         let twice = "[[operations]]\nroute = \"/a\"\n[[operations]]\nroute = \"/a\"";
         assert!(error(twice).contains("POST /a occurs twice"));
     }

@@ -45,6 +45,8 @@ macro_rules! switches {
 }
 
 switches! {
+    /// Whether requests are protected, or only observed.
+    mode: Mode,
     /// Refuses requests without a key.
     required: bool,
     /// The key's header.
@@ -97,6 +99,16 @@ switches! {
     fingerprint_api_version: HeaderNameSetting,
     /// Names the fields in which a refused request differs.
     fingerprint_explain: bool,
+}
+
+/// Whether requests are protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// They are.
+    Enforce,
+    /// They pass as they come, and what would have become of them is counted.
+    Shadow,
 }
 
 /// How keys are written.
@@ -271,6 +283,10 @@ impl RuleSettings {
         let names = |names: &[HeaderNameSetting]| names.iter().map(|it| it.0.clone()).collect();
         let size = |bytes: Bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX);
         http_layer::Rules {
+            enforcement: match self.mode {
+                Some(Mode::Shadow) => http_layer::Enforcement::Observe,
+                Some(Mode::Enforce) | None => http_layer::Enforcement::Enforce,
+            },
             key: self.key_rules(),
             required: self.required.unwrap_or(base.required),
             mismatch_status: self.mismatch_status.map_or(base.mismatch_status, |it| it.0),

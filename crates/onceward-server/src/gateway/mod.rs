@@ -37,7 +37,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
-use crate::config::{self, Config};
+use crate::census::Census;
+use crate::config::{self, Config, StoreKind};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use listener::{Running, Serving};
@@ -160,8 +161,10 @@ impl Gateway {
         let client = Client::new(&config.upstream)?;
         self.background.spawn(self.health.clone().watch(client, config.upstream.clone()));
         if let Some(config::Admin { address }) = config.admin {
-            let (metrics, store) = (Arc::clone(&self.metrics), self.base.store.clone());
-            let admin = Admin { metrics, store, health: self.health.clone() };
+            let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
+            let census = Census::new(self.base.store.clone(), every);
+            let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
+            let admin = Admin { metrics, census, health };
             let failed = |source| StartError::Listen { address, source };
             let (address, serving) = admin.listen(address).await.map_err(failed)?;
             self.admin = Some(address);

@@ -157,7 +157,7 @@ impl To {
             };
             tunnel.join(&mut response);
         } else {
-            client.prepare(response.headers_mut());
+            client.prepare(&mut response);
         }
         *response.version_mut() = Version::HTTP_11;
         response.map(|body| Either::Left(Timed::new(body, self.body_timeout, None)))
@@ -191,11 +191,16 @@ impl To {
 
 impl ClientSide {
     /// Makes a response's head ready for the client.
-    fn prepare(self, headers: &mut http::HeaderMap) {
-        headers::remove_hop_by_hop(headers);
+    fn prepare(self, response: &mut Response<Incoming>) {
+        headers::remove_hop_by_hop(response.headers_mut());
         if !self.guarded {
-            headers.remove(OUTCOME_HEADER); // else the layer reads it, and takes it out
+            // Else the layer takes it out; one that only observes still wants to know.
+            let said = response.headers_mut().remove(OUTCOME_HEADER);
+            if let Some(fate) = said.and_then(|value| Fate::of_header(&value)) {
+                response.extensions_mut().insert(fate);
+            }
         }
+        let headers = response.headers_mut();
         if self.version == Version::HTTP_11 && headers.contains_key(TRAILER) {
             headers.insert(TRANSFER_ENCODING, CHUNKED);
         }

@@ -10,13 +10,17 @@ use onceward_http::{
     Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
     Operation, Scoped, Source,
 };
-use onceward_stores::SharedStore;
+#[cfg(feature = "postgres")]
+use onceward_stores::postgres;
+#[cfg(feature = "redis")]
+use onceward_stores::redis;
 use onceward_stores::sealed::Keys;
+use onceward_stores::{ConnectError, SharedStore};
 
 use super::headers::{self, Peer};
 use super::quota::Quota;
 use super::room::Room;
-use crate::config::{self, Caps, Config, Owner, Quotas};
+use crate::config::{self, Caps, Config, Owner, Quotas, StoreKind, StoreUrl};
 use crate::metrics::Metrics;
 
 /// A configuration, ready to serve. A reload makes a new one on the same engine.
@@ -48,8 +52,15 @@ pub enum SiteError {
     #[error("[scope.jwt]: {0}")]
     Jwks(#[from] InvalidJwks),
     /// The store.
-    #[error("store.url: {0}")]
-    Store(#[from] onceward_stores::ConnectError),
+    #[error("store.url: {url}: {why}{advice}")]
+    Store {
+        /// Which, without its login.
+        url: StoreUrl,
+        /// Why it does not open.
+        why: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
     /// The sealing keys.
     #[error("sealing keys: {0}")]
     Keys(String),
@@ -66,7 +77,11 @@ pub(crate) struct Base {
 
 /// Opens the store that a configuration names.
 pub(super) async fn open(settings: &config::Store) -> Result<SharedStore, SiteError> {
-    let mut connect = onceward_stores::Connect::new(settings.url.clone());
+    let mut connect = onceward_stores::Connect::new(settings.url.expose());
+    #[cfg(feature = "tiered")]
+    if let Some(cache) = &settings.cache {
+        connect = connect.cache(cache.expose());
+    }
     let refused = |error: onceward_stores::sealed::KeysError| SiteError::Keys(error.to_string());
     if let Some(path) = &settings.sealing_keys_file {
         connect = connect.sealed(Keys::from_file(path).map_err(refused)?);
@@ -74,7 +89,41 @@ pub(super) async fn open(settings: &config::Store) -> Result<SharedStore, SiteEr
     if let Some(variable) = &settings.sealing_keys_env {
         connect = connect.sealed(Keys::from_env(variable).map_err(refused)?);
     }
-    Ok(connect.open().await?)
+    connect.open().await.map_err(|error| {
+        let (url, why, advice) = (settings.url.clone(), chain(&error), advice(&error));
+        SiteError::Store { url, why, advice }
+    })
+}
+
+/// What an operator can do about a server that does not let us in.
+fn advice(error: &ConnectError) -> &'static str {
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    const NOBODY: &str = "; see that the server runs and that host, port, login and TLS are \
+        right, then start the gateway again";
+    match error {
+        #[cfg(feature = "postgres")]
+        ConnectError::Postgres(error) => match **error {
+            postgres::OpenError::Unreachable { .. } => NOBODY,
+            _ => "",
+        },
+        #[cfg(feature = "redis")]
+        ConnectError::Redis(redis::OpenError::Unavailable(_)) => NOBODY,
+        _ => "",
+    }
+}
+
+/// An error with its causes, each once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
 }
 
 impl Base {
@@ -85,7 +134,10 @@ impl Base {
         metrics: &Arc<Metrics>,
     ) -> Result<Self, SiteError> {
         let settings = &config.store;
-        let name = if settings.url.starts_with("memory:") { "memory" } else { "embedded" };
+        let name = match (&settings.cache, settings.url.kind()) {
+            (Some(_), _) => "tiered",
+            (None, kind) => kind.map_or("other", StoreKind::name),
+        };
         let metered = MeteredStore::new(store, name, metrics.store.clone());
         let store: SharedStore = Arc::new(metered);
         let identity = match &settings.identity_secret_env {

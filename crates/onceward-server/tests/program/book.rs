@@ -130,6 +130,19 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    fn read(stream: &mut impl BufRead) -> Option<Self> {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            stream.read_line(&mut head).ok().filter(|read| *read > 0)?;
+        }
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        let lower = head.to_lowercase();
+        let length = lower.split("content-length: ").nth(1)?.lines().next()?.parse().ok()?;
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).ok()?;
+        Some(Self { status, head, body: String::from_utf8(body).ok()? })
+    }
+
     pub(crate) fn is_replay(&self) -> bool {
         self.head.to_lowercase().contains("idempotent-replayed: true")
     }
@@ -141,18 +154,46 @@ impl Answer {
 
 /// Sends one POST on a connection of its own.
 pub(crate) fn post(to: SocketAddr, path: &str, key: &str) -> Option<Answer> {
-    let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(2)).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
-    let body = format!("{{\"for\":\"{key}\"}}");
-    let request = format!(
-        "POST /{path} HTTP/1.1\r\nhost: test\r\nidempotency-key: {key}\r\nconnection: close\r\n\
-         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
+    Line::open(to).post_and(path, key, "close")
+}
+
+/// A connection that is kept, and made again when it broke.
+pub(crate) struct Line {
+    to: SocketAddr,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Line {
+    pub(crate) fn open(to: SocketAddr) -> Self {
+        Self { to, stream: None }
+    }
+
+    /// Sends one POST; `None` if the connection broke before its answer.
+    pub(crate) fn post(&mut self, path: &str, key: &str) -> Option<Answer> {
+        self.post_and(path, key, "keep-alive")
+    }
+
+    fn post_and(&mut self, path: &str, key: &str, then: &str) -> Option<Answer> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.connect()?,
+        };
+        let body = format!("{{\"for\":\"{key}\"}}");
+        let request = format!(
+            "POST /{path} HTTP/1.1\r\nhost: test\r\nidempotency-key: {key}\r\nconnection: {then}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.get_mut().write_all(request.as_bytes()).ok()?;
+        let answer = Answer::read(&mut stream)?;
+        self.stream = Some(stream);
+        Some(answer)
+    }
+
+    fn connect(&self) -> Option<BufReader<TcpStream>> {
+        let stream = TcpStream::connect_timeout(&self.to, Duration::from_secs(2)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(30))).ok()?;
+        stream.set_nodelay(true).ok()?;
+        Some(BufReader::new(stream))
+    }
 }

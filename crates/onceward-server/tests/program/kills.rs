@@ -51,12 +51,12 @@ impl Load {
 
 /// What a retry of a key comes to in the end.
 #[derive(Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     Answered(Answer),
     Unknown,
 }
 
-fn end_of(to: std::net::SocketAddr, path: &str, key: &str) -> End {
+pub(crate) fn end_of(to: std::net::SocketAddr, path: &str, key: &str) -> End {
     let patience = Instant::now() + Duration::from_secs(60);
     loop {
         match post(to, path, key) {

@@ -4,7 +4,9 @@
 mod book;
 mod demo;
 mod kills;
+mod pair;
 mod process;
+mod servers;
 mod settings;
 mod telemetry;
 mod threats;

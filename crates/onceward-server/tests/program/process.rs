@@ -1,7 +1,7 @@
 //! The program as a process that ends with its test.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -59,10 +59,25 @@ impl Program {
         Self::before(upstream, data, "127.0.0.1:0", more, logs.into())
     }
 
+    /// A gateway on a free port, with records in a store that others may share.
+    pub(crate) fn gateway_on(upstream: SocketAddr, store: &str, more: &[&str]) -> Self {
+        Self::before_on(upstream, store, "127.0.0.1:0", more, Stdio::inherit())
+    }
+
     fn before(upstream: SocketAddr, data: &Path, listen: &str, more: &[&str], logs: Stdio) -> Self {
-        let (upstream, store) = (format!("http://{upstream}"), format!("file:{}", data.display()));
+        Self::before_on(upstream, &format!("file:{}", data.display()), listen, more, logs)
+    }
+
+    fn before_on(
+        upstream: SocketAddr,
+        store: &str,
+        listen: &str,
+        more: &[&str],
+        logs: Stdio,
+    ) -> Self {
+        let upstream = format!("http://{upstream}");
         let mut arguments =
-            vec!["gateway", "--upstream", &upstream, "--store", &store, "--listen", listen];
+            vec!["gateway", "--upstream", &upstream, "--store", store, "--listen", listen];
         arguments.extend(["--single-tenant"]);
         arguments.extend(more);
         Self::start_logging(&arguments, "→", logs)
@@ -83,6 +98,17 @@ impl Program {
     pub(crate) fn address(&self) -> SocketAddr {
         let after = self.printed.split("http://").nth(1).unwrap();
         after.split([' ', '/', '\n']).next().unwrap().parse().unwrap()
+    }
+
+    /// What the admin address answers for a path.
+    pub(crate) fn admin(&self, path: &str) -> String {
+        let address = self.printed.split("metrics at http://").nth(1).expect("an admin address");
+        let mut stream = TcpStream::connect(address.split('/').next().unwrap()).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
     }
 
     pub(crate) fn signal(&self, name: &str) {

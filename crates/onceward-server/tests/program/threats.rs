@@ -22,7 +22,7 @@ use crate::process::Program;
 use witness::Witness;
 
 /// The whole of what is shortened in an ordinary run; `ONCEWARD_LONG=1`.
-fn long() -> bool {
+pub(crate) fn long() -> bool {
     std::env::var("ONCEWARD_LONG").is_ok_and(|long| long == "1")
 }
 

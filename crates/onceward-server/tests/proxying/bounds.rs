@@ -106,19 +106,15 @@ async fn bodies_of_protected_requests_have_one_room_together() {
         let head = post("/x", key, "").replace("content-length: 7", "content-length: 8000");
         format!("{head}{padding}")
     };
+    // The gateway asks for a body when it has found room for it.
+    let patient = long("k1").replacen("\r\n", "\r\nexpect: 100-continue\r\n", 1);
+    let (head, body) = patient.split_at(patient.find("\r\n\r\n").unwrap() + 4);
     let mut first = front.connect().await;
-    first.send(&long("k1")[..1000]).await;
-    // Until the first one's head has been read, there is room for others.
-    let mut number = 0;
-    let full = loop {
-        number += 1;
-        let other = front.send(&long(&format!("other-{number}"))).await;
-        if other.status != 201 || number > 1000 {
-            break other;
-        }
-    };
+    first.send(head).await;
+    assert_eq!(first.answer().await.status, 100);
+    let full = front.send(&long("k2")).await;
     assert_eq!(full.problem(), (503, "GATEWAY_BUSY".into()));
-    first.send(&long("k1")[1000..]).await;
+    first.send(body).await;
     assert_eq!(first.answer().await.status, 201);
     assert_eq!(front.send(&long("k2")).await.status, 201);
 }

@@ -1,5 +1,6 @@
 //! `postgres://user:password@host:port/database`
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
@@ -48,27 +49,18 @@ fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
     known.extend(DRIVERS.iter().copied().zip(drivers.iter_mut().map(Setting::Text)));
     parts.set(&mut known)?;
     drop(known);
-    let option = |option: &str, problem| ConnectError::Option {
-        scheme: parts.scheme,
-        option: option.to_owned(),
-        problem,
-    };
     if let Some(name) = schema {
         let problem = "must be lower-case letters, digits and underscores, at most 48";
-        settings.schema = Schema::new(name).map_err(|_| option("schema", problem))?;
+        settings.schema = Schema::new(name).map_err(|_| wrong(parts, "schema", problem))?;
     }
-    let decoded = |name: &str, text: String| {
-        let text = percent_decode_str(&text).decode_utf8().map(std::borrow::Cow::into_owned);
-        text.map_err(|_| option(name, "is not UTF-8 when its `%` escapes are decoded"))
-    };
     settings.root_certificates =
-        roots.map(|it| decoded("sslrootcert", it)).transpose()?.map(Into::into);
+        roots.map(|it| decoded(parts, "sslrootcert", &it)).transpose()?.map(Into::into);
     settings.listen = match (listen, listen_url) {
         (false, _) => Listen::Off,
         (true, None) => Listen::Here,
-        (true, Some(url)) => Listen::At(decoded("listen_url", url)?),
+        (true, Some(url)) => Listen::At(decoded(parts, "listen_url", &url)?),
     };
-    let mode = tls_mode(mode.as_deref()).map_err(|problem| option("sslmode", problem))?;
+    let mode = tls_mode(mode.as_deref()).map_err(|problem| wrong(parts, "sslmode", problem))?;
     let mut url = format!("postgres:{}?sslmode={mode}", parts.rest);
     for (name, value) in DRIVERS.iter().zip(drivers) {
         if let Some(value) = value {
@@ -76,6 +68,17 @@ fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
         }
     }
     Ok((url, settings))
+}
+
+/// A value whose `%` escapes are meant.
+fn decoded(parts: &Parts, option: &str, value: &str) -> Result<String, ConnectError> {
+    let text = percent_decode_str(value).decode_utf8();
+    let problem = "is not UTF-8 when its `%` escapes are decoded";
+    text.map(Cow::into_owned).map_err(|_| wrong(parts, option, problem))
+}
+
+fn wrong(parts: &Parts, option: &str, problem: &'static str) -> ConnectError {
+    ConnectError::Option { scheme: parts.scheme, option: option.to_owned(), problem }
 }
 
 /// Whenever TLS is spoken the certificate is checked, so there is one mode of `require`.

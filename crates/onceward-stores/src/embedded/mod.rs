@@ -63,8 +63,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Clock, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind, SystemAmbient,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -344,6 +344,12 @@ impl StoreAdmin for EmbeddedStore {
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.shared.check()?;
         Ok(self.shared.stats())
+    }
+
+    /// What runs elsewhere runs in this life of the store: after the next opening its lease
+    /// has lapsed, as that of everything else.
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.send(|answer| Job::Import(Box::new(record.clone()), answer)).await
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fence, Fenced, Lease, Purged, Record, RecordId, RenewRequest,
-    ResolveRequest, SettleRequest, StateName, StoreError, StoreErrorKind, Timestamp,
+    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Purged, Record, RecordId,
+    RenewRequest, ResolveRequest, SettleRequest, StateName, StoreError, StoreErrorKind, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,6 +35,8 @@ const FULL_SEGMENTS_MAX: usize = 6;
 /// Most records that one purge touches, so that one sync does not take too long.
 const PURGE_MAX: usize = 10_000;
 
+const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
+
 pub(super) type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
 
 /// A call that may change something.
@@ -45,6 +47,7 @@ pub(super) enum Job {
     Settle(Box<SettleRequest>, Answer<Fenced<()>>),
     Resolve(Box<ResolveRequest>, Answer<Fenced<()>>),
     Purge(usize, Answer<Purged>),
+    Import(Box<Record>, Answer<Imported>),
     /// Have everything in memory written into the tree's files.
     Seal(Answer<()>),
 }
@@ -64,6 +67,7 @@ enum Decided {
     Lease(Answer<Fenced<Lease>>, Fenced<Lease>),
     Fenced(Answer<Fenced<()>>, Fenced<()>),
     Purged(Answer<Purged>, Purged),
+    Imported(Answer<Imported>, Imported),
 }
 
 impl Decided {
@@ -74,6 +78,7 @@ impl Decided {
             Self::Lease(to, answer) => drop(to.send(Ok(answer))),
             Self::Fenced(to, answer) => drop(to.send(Ok(answer))),
             Self::Purged(to, answer) => drop(to.send(Ok(answer))),
+            Self::Imported(to, answer) => drop(to.send(Ok(answer))),
         }
     }
 
@@ -83,6 +88,7 @@ impl Decided {
             Self::Lease(to, _) => drop(to.send(Err(error))),
             Self::Fenced(to, _) => drop(to.send(Err(error))),
             Self::Purged(to, _) => drop(to.send(Err(error))),
+            Self::Imported(to, _) => drop(to.send(Err(error))),
         }
     }
 }
@@ -114,6 +120,8 @@ pub(super) struct Writer {
     slots: Vec<Slot>,
     places: IdMap<usize>,
     dues_done: Vec<Due>,
+    /// The earliest due entry among the batch's imports.
+    imported_due: Timestamp,
     decided: Vec<Decided>,
     bytes: usize,
 }
@@ -139,6 +147,7 @@ pub(super) fn start(
         slots: Vec::new(),
         places: IdMap::default(),
         dues_done: Vec::new(),
+        imported_due: NEVER,
         decided: Vec::new(),
         bytes: 0,
     };
@@ -176,6 +185,7 @@ impl Writer {
         self.slots.clear();
         self.places.clear();
         self.dues_done.clear();
+        self.imported_due = NEVER;
         self.bytes = 0;
         self.frame.clear();
         self.keep_memory_bounded();
@@ -205,6 +215,10 @@ impl Writer {
                 Ok(purged) => self.decided.push(Decided::Purged(to, purged)),
                 Err(error) => drop(to.send(Err(error))),
             },
+            Job::Import(record, to) => match self.import(&record) {
+                Ok(imported) => self.decided.push(Decided::Imported(to, imported)),
+                Err(error) => drop(to.send(Err(error))),
+            },
             Job::Seal(to) => {
                 self.seal();
                 drop(to.send(Ok(())));
@@ -230,8 +244,22 @@ impl Writer {
         let step = machine::claim(record, request, self.tally.forgotten, now);
         let grants = matches!(step.answer, Claim::Granted { .. }) && step.next != Next::Same;
         if grants && !self.has_room {
-            return Err(failed(StoreErrorKind::Full, Effect::NotApplied)
-                .caused_by("the disk's free space is below the reserve"));
+            return Err(full());
+        }
+        Ok(self.take(place, step))
+    }
+
+    fn import(&mut self, record: &Record) -> Result<Imported, StoreError> {
+        let place = self.place(&record.id, Seen::Unsaid)?;
+        let stored = self.slots[place].record.as_deref();
+        if stored.is_none() && !self.has_room {
+            return Err(full());
+        }
+        let step = machine::import(stored, record);
+        // It may have been due before cleaning up came by, which does not look back.
+        if let (Next::Put(_), Some(due)) = (&step.next, due_of(Some(record))) {
+            self.tally.swept = self.tally.swept.min(due);
+            self.imported_due = self.imported_due.min(due);
         }
         Ok(self.take(place, step))
     }
@@ -332,8 +360,9 @@ impl Writer {
             self.dues_done.push(due);
             self.bytes += size_of::<Due>();
         }
-        // Entries of this very millisecond may still come.
-        self.tally.swept = swept;
+        // Entries of this very millisecond may still come, and those of imports of this very
+        // batch are not in the tree yet.
+        self.tally.swept = swept.min(self.imported_due);
         Ok(purged)
     }
 
@@ -539,6 +568,11 @@ impl Writer {
         self.shared.upkeep.lock().flush = true;
         self.shared.news.notify_all();
     }
+}
+
+fn full() -> StoreError {
+    failed(StoreErrorKind::Full, Effect::NotApplied)
+        .caused_by("the disk's free space is below the reserve")
 }
 
 /// A part of a frame: what to do with which key.

@@ -253,9 +253,21 @@ impl<'a> PutColumns<'a> {
         self.outcome.push(record.state.outcome());
     }
 
+    /// A record that nothing is there of yet.
+    pub(super) fn first(record: &'a Record) -> Self {
+        Self::new(std::iter::once((&(Fence(0), 0), record)))
+    }
+
     pub(super) fn values<'b>(&'b self, channel: &'b String) -> Values<'b> {
+        let mut values = self.fields();
+        values.push(channel);
+        values
+    }
+
+    /// All but the channel, which only those who may be waited for have.
+    pub(super) fn fields(&self) -> Values<'_> {
         let outcome = &self.outcome;
-        let mut values: Values<'b> = vec![
+        let mut values: Values<'_> = vec![
             &self.id,
             &self.was_fence,
             &self.was_version,
@@ -282,7 +294,6 @@ impl<'a> PutColumns<'a> {
             &outcome.resource_type,
             &outcome.resource_id,
             &outcome.body,
-            channel,
         ]);
         values
     }

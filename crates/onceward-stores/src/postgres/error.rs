@@ -53,6 +53,15 @@ impl Fault {
         Self::new(kind, effect).caused_by(error)
     }
 
+    /// What an error of sqlx says, inside of a transaction: nothing counts before its commit.
+    #[cfg(feature = "sqlx")]
+    pub(super) fn in_sqlx(error: sqlx::Error) -> Self {
+        let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+        let kind =
+            code.map_or(StoreErrorKind::Unavailable, |code| kind(&SqlState::from_code(&code)));
+        Self::new(kind, Effect::NotApplied).caused_by(error)
+    }
+
     /// The same failure of something that changes nothing.
     pub(super) fn harmless(mut self) -> Self {
         self.effect = Effect::NotApplied;

@@ -38,8 +38,12 @@ mod columns;
 mod error;
 #[cfg(feature = "tiered")]
 mod generation;
+mod handle;
+#[cfg(feature = "sqlx")]
+mod in_sqlx;
 mod lanes;
 mod migrate;
+mod open_transaction;
 mod row;
 mod schema;
 mod session;
@@ -57,19 +61,23 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, Record, RecordId,
+    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record, RecordId,
     RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub use error::OpenError;
+pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
+pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 pub use tokio_postgres;
 pub use transactions::Transactions;
 
@@ -86,7 +94,7 @@ use watch::{Source, Watch};
 
 /// Rows that one statement of a purge looks at: enough to be cheap, and few enough that it is
 /// over before anybody waits for it.
-const PURGE_CHUNK: usize = 1_000;
+const PURGE_CHUNK: usize = 250;
 
 /// A store in PostgreSQL. See the [module](self) for what it promises.
 pub struct PostgresStore {
@@ -236,13 +244,17 @@ impl StoreAdmin for PostgresStore {
                 return Ok(purged);
             }
             let chunk = i64::try_from(left.min(PURGE_CHUNK)).unwrap_or(i64::MAX);
+            let began = Instant::now();
             let rows = self.admin(&self.steps.statements.purge, &[&chunk]).await?;
+            let took = began.elapsed();
             let count = |column| rows.first().map_or(0, |row| row.get::<_, i64>(column));
             purged.removed += usize::try_from(count("removed")).unwrap_or(0);
             purged.tombstoned += usize::try_from(count("buried")).unwrap_or(0);
             if count("seen") < chunk {
                 return Ok(purged);
             }
+            // As long a rest as the work was: claims get half of the server's time at least.
+            sleep(took).await;
         }
     }
 
@@ -262,6 +274,11 @@ impl StoreAdmin for PostgresStore {
             }
         }
         Ok(stats)
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        let importing = async |session: &Session<'_>| self.steps.import(session, record).await;
+        Ok(self.with_admin(importing).await?)
     }
 }
 

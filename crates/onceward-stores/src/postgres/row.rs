@@ -11,6 +11,25 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
+/// A row, whichever driver brought it.
+pub(super) trait Columns {
+    /// The value of a column; `None` if there is none of that name and type.
+    fn named<'a, T: FromSql<'a>>(&'a self, name: &str) -> Option<T>;
+
+    /// The same by its place.
+    fn at<'a, T: FromSql<'a>>(&'a self, place: usize) -> Option<T>;
+}
+
+impl Columns for Row {
+    fn named<'a, T: FromSql<'a>>(&'a self, name: &str) -> Option<T> {
+        self.try_get(name).ok()
+    }
+
+    fn at<'a, T: FromSql<'a>>(&'a self, place: usize) -> Option<T> {
+        self.try_get(place).ok()
+    }
+}
+
 /// A row as it was seen at a time.
 #[derive(Debug)]
 pub(super) struct Seen {
@@ -35,7 +54,7 @@ pub(super) struct Stored {
 pub(super) struct Undecodable(&'static str);
 
 impl Seen {
-    pub(super) fn read(row: &Row) -> Result<Self, Undecodable> {
+    pub(super) fn read(row: &impl Columns) -> Result<Self, Undecodable> {
         Ok(Self {
             id: id(get(row, "id")?)?,
             granted: get(row, "granted")?,
@@ -45,13 +64,23 @@ impl Seen {
     }
 }
 
+/// The id in the first column.
+pub(super) fn first_id(row: &impl Columns) -> Result<RecordId, Undecodable> {
+    id(row.at(0).ok_or(Undecodable("id"))?)
+}
+
+/// The time in the second column.
+pub(super) fn second_time(row: &impl Columns) -> Result<Timestamp, Undecodable> {
+    row.at(1).map(timestamp).ok_or(Undecodable("locked_until"))
+}
+
 /// An id out of its bytes.
-pub(super) fn id(bytes: &[u8]) -> Result<RecordId, Undecodable> {
+fn id(bytes: &[u8]) -> Result<RecordId, Undecodable> {
     bytes.try_into().map(RecordId::from_bytes).map_err(|_| Undecodable("id"))
 }
 
 impl Stored {
-    fn read(row: &Row) -> Result<Self, Undecodable> {
+    fn read(row: &impl Columns) -> Result<Self, Undecodable> {
         let record = Record {
             id: id(get(row, "id")?)?,
             operation: OperationId::from(get::<Uuid>(row, "operation_id")?),
@@ -73,17 +102,17 @@ impl Stored {
 }
 
 pub(super) fn get<'a, T: FromSql<'a>>(
-    row: &'a Row,
+    row: &'a impl Columns,
     column: &'static str,
 ) -> Result<T, Undecodable> {
-    row.try_get(column).map_err(|_| Undecodable(column))
+    row.named(column).ok_or(Undecodable(column))
 }
 
-fn number(row: &Row, column: &'static str) -> Result<u64, Undecodable> {
+fn number(row: &impl Columns, column: &'static str) -> Result<u64, Undecodable> {
     u64::try_from(get::<i64>(row, column)?).map_err(|_| Undecodable(column))
 }
 
-fn scope(row: &Row) -> Result<Scope, Undecodable> {
+fn scope(row: &impl Columns) -> Result<Scope, Undecodable> {
     let part = |column| get::<&str>(row, column);
     let wrong = |_| Undecodable("tenant_id");
     let mut scope = Scope::new(part("tenant_id")?, part("caller_id")?, part("operation_name")?)
@@ -110,7 +139,7 @@ fn fingerprint(bytes: &[u8]) -> Result<Fingerprint, Undecodable> {
     Ok(Fingerprint::from_digest(*rules, digest.try_into().map_err(|_| wrong)?))
 }
 
-fn state(row: &Row) -> Result<State, Undecodable> {
+fn state(row: &impl Columns) -> Result<State, Undecodable> {
     let name = get::<&str>(row, "state")?;
     let name = StateName::ALL.into_iter().find(|it| state_name(*it) == name);
     Ok(match name.ok_or(Undecodable("state"))? {
@@ -125,12 +154,12 @@ fn state(row: &Row) -> Result<State, Undecodable> {
     })
 }
 
-fn retained(row: &Row) -> Result<Retained, Undecodable> {
+fn retained(row: &impl Columns) -> Result<Retained, Undecodable> {
     let (until, forget) = (get(row, "expires_at")?, get(row, "forget_at")?);
     Ok(Retained { until: timestamp(until), tombstone_until: timestamp(forget) })
 }
 
-fn outcome(row: &Row) -> Result<Outcome, Undecodable> {
+fn outcome(row: &impl Columns) -> Result<Outcome, Undecodable> {
     let content = get::<&str>(row, "outcome_content")?;
     let contents = [Content::Whole, Content::Reference, Content::Omitted];
     let content = contents.into_iter().find(|it| content_name(*it) == content);

@@ -14,6 +14,7 @@ use tokio_postgres::{Config, Row, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::Fault;
+use super::row::Columns;
 use super::settings::Settings;
 use super::sql::Statement;
 
@@ -93,13 +94,16 @@ pub(super) async fn connection(pool: &Pool, limit: Duration) -> Result<Object, F
 
 /// Whoever carries statements to the server.
 pub(super) trait Ask: Sync {
+    /// What comes back.
+    type Row: Columns + Send;
+
     /// Sends one statement and returns its rows when it is committed, or, in a transaction,
     /// done.
     fn ask(
         &self,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
-    ) -> impl Future<Output = Result<Vec<Row>, Fault>> + Send;
+    ) -> impl Future<Output = Result<Vec<Self::Row>, Fault>> + Send;
 }
 
 /// A connection of ours, one statement a transaction.
@@ -117,6 +121,8 @@ impl<'a> Session<'a> {
 }
 
 impl Ask for Session<'_> {
+    type Row = Row;
+
     async fn ask(
         &self,
         statement: &Statement,
@@ -148,6 +154,8 @@ impl Ask for Session<'_> {
 }
 
 impl Ask for Transaction<'_> {
+    type Row = Row;
+
     async fn ask(
         &self,
         statement: &Statement,

@@ -10,14 +10,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fence, Fenced, Lease, Record, RecordId, RenewRequest,
+    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Record, RecordId, RenewRequest,
     ResolveRequest, SettleRequest, Settlement, State, StateName, StoreErrorKind, Timestamp,
 };
-use tokio_postgres::Row;
 
 use super::columns::{ClaimColumns, PutColumns, RenewColumns, SettleColumns};
 use super::error::Fault;
-use super::row::{self, Seen, Stored, Undecodable};
+use super::row::{self, Columns, Seen, Stored, Undecodable};
 use super::session::Ask;
 use super::settings::Settings;
 use super::sql::Statements;
@@ -210,6 +209,31 @@ impl Steps {
         open.finish().swap_remove(0)
     }
 
+    /// A record of another store.
+    pub(super) async fn import(&self, ask: &impl Ask, record: &Record) -> Result<Imported, Fault> {
+        for _ in 0..LOOKS_MAX {
+            let mut open = Open::new([record.id].into_iter());
+            let seen = self.read(ask, &[record.id]).await?.pop();
+            let Some(seen) = seen else {
+                let columns = PutColumns::first(record);
+                let rows = ask.ask(&self.statements.import, &columns.fields()).await?;
+                match rows.is_empty() {
+                    true => continue,
+                    false => return Ok(Imported::Written),
+                }
+            };
+            let stored = seen.stored.map_err(Fault::from)?;
+            let Step { answer, next } = machine::import(Some(&stored.record), record);
+            let mut puts = Vec::new();
+            open.step(0, &record.id, Some(&stored), answer, next, &mut puts);
+            self.put(ask, &mut open, puts).await?;
+            if open.is_done() {
+                return open.finish().swap_remove(0);
+            }
+        }
+        Err(changing())
+    }
+
     /// What is there of some records.
     pub(super) async fn read(&self, ask: &impl Ask, ids: &[RecordId]) -> Result<Vec<Seen>, Fault> {
         let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes().as_slice()).collect();
@@ -397,7 +421,7 @@ fn changing() -> Fault {
 }
 
 /// One row an id. Where a record was made anew while it was looked at, the new one counts.
-fn one_each(rows: &[Row]) -> Result<Vec<Seen>, Undecodable> {
+fn one_each(rows: &[impl Columns]) -> Result<Vec<Seen>, Undecodable> {
     let mut found: BTreeMap<RecordId, Seen> = BTreeMap::new();
     for row in rows {
         let seen = Seen::read(row)?;
@@ -408,13 +432,12 @@ fn one_each(rows: &[Row]) -> Result<Vec<Seen>, Undecodable> {
     Ok(found.into_values().collect())
 }
 
-fn ids(rows: &[Row]) -> Result<HashSet<RecordId>, Undecodable> {
-    rows.iter().map(|row| row::id(row.get(0))).collect()
+fn ids(rows: &[impl Columns]) -> Result<HashSet<RecordId>, Undecodable> {
+    rows.iter().map(row::first_id).collect()
 }
 
-fn renewed(rows: &[Row]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
-    let one = |row: &Row| Ok((row::id(row.get(0))?, row::timestamp(row.get(1))));
-    rows.iter().map(one).collect()
+fn renewed(rows: &[impl Columns]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
+    rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time(row)?))).collect()
 }
 
 /// When cleaning up is to look at a record, if that changes with its state.

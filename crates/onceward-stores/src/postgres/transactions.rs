@@ -6,20 +6,24 @@ use std::time::Duration;
 
 use deadpool_postgres::Object;
 use onceward_core::{
-    BeginError, Claim, ClaimRequest, Disposition, Done, Effect, Failure, Fence, Fenced, Holder,
-    Identity, Intent, Lapsed, OnLapse, OperationId, Outcome, OwnerToken, Policy, RecordId,
-    Rejection, Retention, RunError, SettleRequest, Settled, Settlement, StoreError, StoreErrorKind,
-    SystemAmbient, Tag, machine,
+    BeginError, Claim, ClaimRequest, Disposition, Done, Effect, Ended, Failure, Fence, Fenced,
+    Grant, Holder, Identity, Intent, Lapsed, OnLapse, OperationId, Outcome, OwnerToken, Policy,
+    RecordId, Rejection, Replay, Retention, RunError, SettleRequest, Settled, Settlement,
+    StoreError, StoreErrorKind, SystemAmbient, Tag, machine,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
 use super::PostgresStore;
 use super::error::Fault;
+use super::handle::Lent;
+use super::open_transaction::{Begun, OpenTransaction};
+use super::row::Columns as _;
 use super::session::{Ask, Pools, Session, connection};
 use super::steps::Steps;
 
@@ -65,15 +69,20 @@ impl PostgresStore {
     /// Transactions on this store, under the identity and the policy of its engines.
     pub fn transactions(&self, identity: Identity, policy: Policy) -> Transactions {
         let (steps, pools) = (Arc::clone(&self.steps), Arc::clone(&self.pools));
-        Transactions { steps, pools, identity, policy, ambient: SystemAmbient::new() }
+        let (policy, ambient) = (Arc::new(policy), Arc::new(SystemAmbient::new()));
+        Transactions { steps, pools, identity, policy, ambient }
     }
 }
 
 impl Steps {
-    async fn claim_in(&self, tx: &impl Ask, request: &ClaimRequest) -> Result<Claim, Fault> {
+    pub(super) async fn claim_in(
+        &self,
+        tx: &impl Ask,
+        request: &ClaimRequest,
+    ) -> Result<Claim, Fault> {
         let lock = self.lock_of(&request.id);
         let locked = tx.ask(&self.statements.try_lock, &[&lock]).await?;
-        if locked.first().is_some_and(|row| row.get(0)) {
+        if locked.first().and_then(|row| row.at(0)) == Some(true) {
             return self.claims(tx, &[request]).await.swap_remove(0);
         }
         self.claim_elsewhere(tx, request).await
@@ -107,12 +116,15 @@ impl Steps {
 /// Whenever the process dies, the intent is as if it had never come. There is no unknown
 /// outcome, except where the reply to the commit is lost and the server cannot be asked before
 /// the time is up. The work must have no effect outside of the transaction.
+///
+/// Cheap to clone.
+#[derive(Clone)]
 pub struct Transactions {
-    steps: Arc<Steps>,
+    pub(super) steps: Arc<Steps>,
     pools: Arc<Pools>,
     identity: Identity,
-    policy: Policy,
-    ambient: SystemAmbient,
+    policy: Arc<Policy>,
+    ambient: Arc<SystemAmbient>,
 }
 
 impl fmt::Debug for Transactions {
@@ -122,6 +134,72 @@ impl fmt::Debug for Transactions {
 }
 
 impl Transactions {
+    /// The same transactions, under another policy.
+    #[must_use]
+    pub fn with_policy(&self, policy: Policy) -> Self {
+        Self { policy: Arc::new(policy), ..self.clone() }
+    }
+
+    /// The policy that they go by.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Begins a transaction that claims an intent, for work that is no closure; else use
+    /// [`transact`](Self::transact). Waits for a running owner as long as the policy says.
+    ///
+    /// Dropped at any point, it leaves no open transaction.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be asked. Nothing was executed.
+    pub async fn begin(&self, intent: &Intent) -> Result<Begun, BeginError> {
+        let give_up = Instant::now() + self.policy.wait();
+        loop {
+            let begun = self.begin_once(intent).await;
+            match begun.map_err(|fault| BeginError::Unavailable(fault.into()))? {
+                Begun::Reject(Rejection::Running { .. }) if Instant::now() < give_up => {
+                    // What is not committed yet wakes nobody.
+                    sleep_until((Instant::now() + self.policy.poll_every()).min(give_up)).await;
+                }
+                begun => return Ok(begun),
+            }
+        }
+    }
+
+    async fn begin_once(&self, intent: &Intent) -> Result<Begun, Fault> {
+        let limit = self.steps.settings.call_timeout;
+        let lent = Lent::new(connection(&self.pools.transactions, limit).await?);
+        let request = self.request(intent);
+        let claim = self.in_time(self.claim_on(&lent, &request)).await?;
+        let Claim::Granted { lease, operation, attempt } = claim else {
+            let ended = async { lent.batch_execute("ROLLBACK").await.map_err(Fault::of) };
+            // Where that fails the connection is dropped.
+            if self.in_time(ended).await.is_ok() {
+                lent.give_back();
+            }
+            return Ok(match self.judge(intent, &request.id, claim) {
+                Ok(replay) => Begun::Replay(replay),
+                Err(rejection) => Begun::Reject(rejection),
+            });
+        };
+        let grant = Grant::without_lease(operation, lease.fence, attempt);
+        let holder = Holder { owner: request.owner, fence: lease.fence };
+        let open = OpenTransaction::new(self.clone(), lent, grant, request.id, holder);
+        Ok(Begun::Execute(Box::new(open)))
+    }
+
+    /// Begins a transaction, claims, and begins the work's part of it.
+    async fn claim_on(&self, lent: &Lent, request: &ClaimRequest) -> Result<Claim, Fault> {
+        let session = Session::new(lent, &self.steps.settings);
+        lent.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(Fault::of)?;
+        let claim = self.steps.claim_in(&session, request).await?;
+        if matches!(claim, Claim::Granted { .. }) {
+            lent.batch_execute("SAVEPOINT onceward_work").await.map_err(Fault::of)?;
+        }
+        Ok(claim)
+    }
+
     /// Does the work once for an intent, and gives every retry its first result.
     ///
     /// - `Ok` commits its rows together with the result.
@@ -179,6 +257,7 @@ impl Transactions {
                 let failed = RunError::Failed { error, operation, replayed: false };
                 (Settlement::Fail(outcome), Err(failed))
             }
+            Worked::Gone => return Err(RunError::Unknown { operation, error: None }),
             Worked::Undone(error) => {
                 return match self.timely::<_, E>(tx.rollback()).await {
                     Ok(()) => Err(RunError::Released { error }),
@@ -190,7 +269,7 @@ impl Transactions {
         let retention = self.policy.retention();
         let settle = SettleRequest { id: request.id, holder, settlement, retention };
         let ticket = self.in_time(self.settle(&tx, &settle)).await.map_err(unavailable)?;
-        match self.commit(tx, &ticket).await {
+        match self.commit(tx.commit(), &ticket).await {
             Ok(()) => result,
             Err(fault) if fault.is_harmless() => Err(unavailable(fault)),
             Err(_) => Err(RunError::Unknown { operation, error: None }),
@@ -208,21 +287,44 @@ impl Transactions {
     {
         let mut inner = self.timely(tx.savepoint("onceward_work")).await?;
         match work(&mut inner).await {
-            Ok(value) => {
-                self.timely(inner.commit()).await?;
-                Ok(Worked::Done(value))
-            }
+            Ok(value) => match self.ended(inner.commit()).await {
+                Ok(()) => Ok(Worked::Done(value)),
+                Err(Unended::Gone) => Ok(Worked::Gone),
+                Err(Unended::Failed(fault)) => Err(unavailable(fault)),
+            },
             Err(failure) => {
                 let (keep, error) = self.classify(failure);
-                // Where the connection is gone there is nothing to keep it by.
-                let kept = keep && self.timely::<_, E>(inner.rollback()).await.is_ok();
-                Ok(if kept { Worked::Kept(error) } else { Worked::Undone(error) })
+                Ok(match self.ended(inner.rollback()).await {
+                    Ok(()) if keep => Worked::Kept(error),
+                    Err(Unended::Gone) => Worked::Gone,
+                    // Where the connection is gone there is nothing to keep it by.
+                    Ok(()) | Err(Unended::Failed(_)) => Worked::Undone(error),
+                })
             }
         }
     }
 
+    /// Ends the work's part of a transaction.
+    pub(super) async fn ended(
+        &self,
+        ending: impl Future<Output = Result<(), tokio_postgres::Error>>,
+    ) -> Result<(), Unended> {
+        match timeout(self.steps.settings.call_timeout, ending).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) if is_gone(&error) => {
+                tracing::error!("the work has ended its transaction by a statement of its own");
+                Err(Unended::Gone)
+            }
+            Ok(Err(error)) => Err(Unended::Failed(Fault::of(error).harmless())),
+            Err(_) => Err(Unended::Failed(Fault::late(Effect::NotApplied))),
+        }
+    }
+
     /// A call before the commit, in time: until then nothing counts.
-    async fn in_time<A>(&self, call: impl Future<Output = Result<A, Fault>>) -> Result<A, Fault> {
+    pub(super) async fn in_time<A>(
+        &self,
+        call: impl Future<Output = Result<A, Fault>>,
+    ) -> Result<A, Fault> {
         let called = timeout(self.steps.settings.call_timeout, call).await;
         called.unwrap_or_else(|_| Err(Fault::late(Effect::NotApplied))).map_err(Fault::harmless)
     }
@@ -236,7 +338,11 @@ impl Transactions {
     }
 
     /// Settles the claim, and asks under which number the transaction will be found.
-    async fn settle(&self, tx: &Transaction<'_>, settle: &SettleRequest) -> Result<Ticket, Fault> {
+    pub(super) async fn settle(
+        &self,
+        tx: &impl Ask,
+        settle: &SettleRequest,
+    ) -> Result<Ticket, Fault> {
         let statement = &self.steps.statements.transaction_id;
         let calls = [settle];
         let (settled, ticket) =
@@ -247,14 +353,19 @@ impl Transactions {
             return Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied));
         }
         let rows = ticket?;
-        let row = rows.first().ok_or_else(|| Fault::late(Effect::NotApplied))?;
-        Ok(Ticket { transaction: row.get(0), backend: row.get(1) })
+        let ticket = rows.first().and_then(|row| row.at(0).zip(row.at(1)));
+        let (transaction, backend) = ticket.ok_or_else(|| Fault::late(Effect::NotApplied))?;
+        Ok(Ticket { transaction, backend })
     }
 
     /// Commits, and where the reply is lost finds out what became of it.
-    async fn commit(&self, tx: Transaction<'_>, ticket: &Ticket) -> Result<(), Fault> {
+    pub(super) async fn commit(
+        &self,
+        committing: impl Future<Output = Result<(), tokio_postgres::Error>>,
+        ticket: &Ticket,
+    ) -> Result<(), Fault> {
         let patience = self.steps.settings.call_timeout;
-        match timeout(patience, tx.commit()).await {
+        match timeout(patience, committing).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => {
                 let fault = Fault::of(error);
@@ -302,8 +413,8 @@ impl Transactions {
         let policy = &self.policy;
         ClaimRequest {
             id,
-            owner: OwnerToken::draw(&self.ambient),
-            operation: OperationId::draw(&self.ambient, &id),
+            owner: OwnerToken::draw(&*self.ambient),
+            operation: OperationId::draw(&*self.ambient, &id),
             scope: intent.scope.clone(),
             key: policy.keep_key().then(|| intent.key.clone()),
             fingerprint: intent.fingerprint,
@@ -317,21 +428,13 @@ impl Transactions {
     }
 
     /// What a claim that was not granted comes to.
-    fn answer<T: DeserializeOwned, E: DeserializeOwned>(
-        &self,
-        intent: &Intent,
-        id: &RecordId,
-        claim: Claim,
-    ) -> Result<Done<T>, RunError<E>> {
-        let unreadable = |operation| move |source| RunError::Unreadable { operation, source };
-        let rejection = match claim {
+    fn judge(&self, intent: &Intent, id: &RecordId, claim: Claim) -> Result<Replay, Rejection> {
+        Err(match claim {
             Claim::Completed { operation, outcome } => {
-                let value = outcome.read_json().map_err(unreadable(operation))?;
-                return Ok(Done { value, operation, replayed: true, settled: Settled::Durable });
+                return Ok(Replay { operation, ended: Ended::Completed, outcome });
             }
             Claim::Failed { operation, outcome } => {
-                let error = outcome.read_json().map_err(unreadable(operation))?;
-                return Err(RunError::Failed { error, operation, replayed: true });
+                return Ok(Replay { operation, ended: Ended::Failed, outcome });
             }
             Claim::Granted { operation, .. } | Claim::Running { operation, .. } => {
                 Rejection::Running { operation, retry_after: self.policy.retry_after() }
@@ -342,8 +445,28 @@ impl Transactions {
             }
             Claim::Unknown { operation } => Rejection::Unknown { operation },
             Claim::Expired => Rejection::Expired,
-        };
-        Err(rejection.into())
+        })
+    }
+
+    /// The same as values of the caller's.
+    fn answer<T: DeserializeOwned, E: DeserializeOwned>(
+        &self,
+        intent: &Intent,
+        id: &RecordId,
+        claim: Claim,
+    ) -> Result<Done<T>, RunError<E>> {
+        let Replay { operation, ended, outcome } = self.judge(intent, id, claim)?;
+        let unreadable = |source| RunError::Unreadable { operation, source };
+        match ended {
+            Ended::Completed => {
+                let value = outcome.read_json().map_err(unreadable)?;
+                Ok(Done { value, operation, replayed: true, settled: Settled::Durable })
+            }
+            Ended::Failed => {
+                let error = outcome.read_json().map_err(unreadable)?;
+                Err(RunError::Failed { error, operation, replayed: true })
+            }
+        }
     }
 
     /// Whether a failure is kept. What is not kept is rolled back, and so never happened.
@@ -363,6 +486,21 @@ enum Worked<T, E> {
     Kept(E),
     /// To be rolled back with all there is.
     Undone(E),
+    /// It has ended the transaction itself, and nobody knows how.
+    Gone,
+}
+
+/// Why the work's part of a transaction could not be ended.
+pub(super) enum Unended {
+    /// Our savepoint is gone: what was done may be committed, without its outcome.
+    Gone,
+    /// Nothing of it is committed.
+    Failed(Fault),
+}
+
+fn is_gone(error: &tokio_postgres::Error) -> bool {
+    let gone = [SqlState::NO_ACTIVE_SQL_TRANSACTION, SqlState::S_E_INVALID_SPECIFICATION];
+    error.code().is_some_and(|code| gone.contains(code))
 }
 
 /// How long between two questions about a transaction that still goes on.
@@ -370,7 +508,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Under which a transaction is found, and the server's process that has it.
 #[derive(Debug)]
-struct Ticket {
+pub(super) struct Ticket {
     transaction: String,
     backend: i32,
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use onceward_core::{Claim, Fence, Fenced, Lease, OperationId, Sketch, StoreError, Timestamp};
+use onceward_core::{
+    Claim, Fence, Fenced, Imported, Lease, OperationId, Sketch, StoreError, Timestamp,
+};
 use redis::Value;
 
 use super::codec::{self, Undecodable};
@@ -64,6 +66,15 @@ impl Answer {
             _ => return Err(unexpected("not the answer to a claim")),
         };
         Ok(Told::Answer(claim))
+    }
+
+    pub(super) fn imported(self) -> Result<Told<Imported>, StoreError> {
+        Ok(Told::Answer(match self.word() {
+            b"written" => Imported::Written,
+            b"kept" => Imported::Kept,
+            b"lost" => return self.mark(1).map(Told::Lost),
+            _ => return Err(unexpected("not what becomes of a record")),
+        }))
     }
 
     /// The answer to a call that needs the current fence; `applied` reads the rest.

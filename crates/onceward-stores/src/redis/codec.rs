@@ -16,7 +16,10 @@ pub(super) struct Undecodable(pub(super) &'static str);
 
 /// Adds the fields that a new record gets as they are.
 pub(super) fn put_fields(request: &ClaimRequest, command: &mut Cmd) {
-    let scope = &request.scope;
+    put_request(&request.scope, request.key.as_ref(), &request.sketch, command);
+}
+
+fn put_request(scope: &Scope, key: Option<&Key>, sketch: &Sketch, command: &mut Cmd) {
     let fields = [
         ("tenant", Some(scope.tenant())),
         ("caller", Some(scope.caller())),
@@ -24,25 +27,98 @@ pub(super) fn put_fields(request: &ClaimRequest, command: &mut Cmd) {
         ("api_version", scope.api_version()),
         ("parent", scope.parent()),
         ("region", scope.region()),
-        ("key", request.key.as_ref().map(Key::expose)),
+        ("key", key.map(Key::expose)),
     ];
     for (field, value) in fields {
         if let Some(value) = value {
             command.arg(field).arg(value);
         }
     }
-    if !request.sketch.as_bytes().is_empty() {
-        command.arg("sketch").arg(request.sketch.as_bytes());
+    if !sketch.as_bytes().is_empty() {
+        command.arg("sketch").arg(sketch.as_bytes());
+    }
+}
+
+/// Adds a record as `import.lua` takes it: what it is compared by, and all of its fields.
+pub(super) fn put_record(record: &Record, command: &mut Cmd) {
+    let retained = record.state.retained();
+    let lease_until = match record.state {
+        State::Running { lease_until } => Some(lease_until),
+        _ => None,
+    };
+    let due = retained.map(|it| match record.state {
+        State::Expired { .. } => it.tombstone_until,
+        _ => it.until,
+    });
+    let state = state_name(&record.state);
+    let [tombstone_until, keep_until] =
+        [retained.map(|it| it.tombstone_until), retained.map(|it| it.until)];
+    command.arg(record.fence.0).arg(state).arg(millis(record.updated_at));
+    for time in [lease_until, due, tombstone_until] {
+        command.arg(time.map_or(String::new(), |time| millis(time).to_string()));
+    }
+    command.arg("format").arg("1/1").arg("state").arg(state).arg("fence").arg(record.fence.0);
+    command.arg("owner").arg(hex(record.owner.expose()));
+    command.arg("fingerprint").arg(hex(record.fingerprint.digest()));
+    command.arg("rules").arg(record.fingerprint.rules());
+    command.arg("operation").arg(record.operation.to_string());
+    command.arg("attempts").arg(record.attempts);
+    command.arg("created_at").arg(millis(record.created_at));
+    command.arg("updated_at").arg(millis(record.updated_at));
+    let times = [
+        ("lease_until", lease_until),
+        ("keep_until", keep_until),
+        ("tombstone_until", tombstone_until),
+    ];
+    for (field, time) in times {
+        if let Some(time) = time {
+            command.arg(field).arg(millis(time));
+        }
+    }
+    if record.taken_over {
+        command.arg("taken_over").arg("1");
+    }
+    put_request(&record.scope, record.key.as_ref(), &record.sketch, command);
+    if let Some(outcome) = record.state.outcome() {
+        put_outcome_fields(outcome, command);
+    }
+}
+
+/// What scripts can count; see `SPAN` in `common.lua`.
+fn millis(time: Timestamp) -> u64 {
+    time.as_millis().min((1 << 44) - 1)
+}
+
+fn put_outcome_fields(outcome: &Outcome, command: &mut Cmd) {
+    command.arg("content").arg(content_name(outcome.content));
+    command.arg("tag").arg(outcome.tag.as_str()).arg("outcome").arg(&outcome.bytes[..]);
+    if let Some(resource) = &outcome.resource {
+        command.arg("resource_kind").arg(&resource.kind).arg("resource_id").arg(&resource.id);
+    }
+}
+
+fn state_name(state: &State) -> &'static str {
+    match state {
+        State::Running { .. } => "running",
+        State::Completed { .. } => "completed",
+        State::Failed { .. } => "failed",
+        State::Released { .. } => "released",
+        State::Unknown => "unknown",
+        State::Expired { .. } => "expired",
+    }
+}
+
+fn content_name(content: Content) -> &'static str {
+    match content {
+        Content::Whole => "whole",
+        Content::Reference => "reference",
+        Content::Omitted => "omitted",
     }
 }
 
 /// Adds an outcome, as `decide.lua` takes it.
 pub(super) fn put_outcome(outcome: &Outcome, command: &mut Cmd) {
-    let content = match outcome.content {
-        Content::Whole => "whole",
-        Content::Reference => "reference",
-        Content::Omitted => "omitted",
-    };
+    let content = content_name(outcome.content);
     command.arg(content).arg(outcome.tag.as_str()).arg(&outcome.bytes[..]);
     if let Some(resource) = &outcome.resource {
         command.arg(&resource.kind).arg(&resource.id);

@@ -29,9 +29,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, Lapsed, Lease, Outcome, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, Retention, SettleRequest, Settlement, Stats, Store, StoreAdmin,
-    StoreError, Verdict,
+    Claim, ClaimRequest, Fenced, Imported, Lapsed, Lease, Outcome, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, Retention, SettleRequest, Settlement, Stats, Store,
+    StoreAdmin, StoreError, Verdict,
 };
 use redis::Cmd;
 
@@ -39,7 +39,7 @@ use answer::{Answer, Mark, Told};
 use epochs::{Epochs, Marks};
 use link::{Address, Link, Replication};
 use names::{BUCKETS, Bucket, Names};
-use scripts::{CLAIM, RENEW, RESOLVE, SETTLE, Script};
+use scripts::{CLAIM, IMPORT, RENEW, RESOLVE, SETTLE, Script};
 use watch::Watch;
 
 pub use checks::Unsafe;
@@ -146,6 +146,32 @@ impl RedisStore {
         Answer::read(value.await?)?.claim()
     }
 
+    async fn import_knowing(
+        &self,
+        record: &Record,
+        epoch: &str,
+    ) -> Result<Told<Imported>, StoreError> {
+        let (bucket, name) = (Bucket::of(&record.id), self.names.record(&record.id));
+        let (mark, index) = (self.names.mark(bucket), self.names.index(bucket));
+        let channel = self.names.channel(&record.id);
+        let value = self.link.run(&IMPORT, Replication::Checked { key: &name }, |command| {
+            command.arg(3).arg(&name).arg(&mark).arg(&index).arg(epoch);
+            command.arg(millis(self.settings.margin)).arg(&channel);
+            command.arg(&record.id.as_bytes()[..]);
+            codec::put_record(record, command);
+        });
+        Answer::read(value.await?)?.imported()
+    }
+
+    /// After the answer that a bucket's mark is not the known one, or closed: whether to ask again.
+    async fn go_on(&self, bucket: Bucket, epoch: &str, mark: Mark) -> Result<(), StoreError> {
+        match self.judge(bucket, epoch, mark).await? {
+            // Once: a mark that is open and known is not told as lost again.
+            epochs::Verdict::Again => Ok(()),
+            epochs::Verdict::Refused(error) => Err(error),
+        }
+    }
+
     /// Sends a settlement or evidence; `fill` adds what is special about either.
     async fn decide(
         &self,
@@ -239,14 +265,9 @@ impl Store for RedisStore {
         let bucket = Bucket::of(&request.id);
         loop {
             let epoch = self.epochs.known(bucket);
-            let mark = match self.claim_knowing(request, &epoch).await? {
+            match self.claim_knowing(request, &epoch).await? {
                 Told::Answer(claim) => return Ok(claim),
-                Told::Lost(mark) => mark,
-            };
-            match self.judge(bucket, &epoch, mark).await? {
-                // Once: a mark that is open and known is not told as lost again.
-                epochs::Verdict::Again => {}
-                epochs::Verdict::Refused(error) => return Err(error),
+                Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
             }
         }
     }
@@ -311,6 +332,17 @@ impl StoreAdmin for RedisStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         admin::stats(self).await
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        let bucket = Bucket::of(&record.id);
+        loop {
+            let epoch = self.epochs.known(bucket);
+            match self.import_knowing(record, &epoch).await? {
+                Told::Answer(imported) => return Ok(imported),
+                Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
+            }
+        }
     }
 }
 

@@ -34,6 +34,7 @@ scripts! {
         include_str!("lua/settle.lua");
     RESOLVE = fits!(), include_str!("lua/common.lua"), include_str!("lua/decide.lua"),
         include_str!("lua/resolve.lua");
+    IMPORT = include_str!("lua/common.lua"), include_str!("lua/import.lua");
     SWEEP = fits!(), include_str!("lua/common.lua"), include_str!("lua/sweep.lua");
     INDEX = "#!lua flags=no-writes\n", include_str!("lua/common.lua"), include_str!("lua/index.lua");
     MARK = fits!(), include_str!("lua/common.lua"), include_str!("lua/mark.lua");

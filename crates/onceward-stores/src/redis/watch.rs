@@ -165,11 +165,15 @@ impl Listener {
         let (mut sink, mut messages) = connection.split();
         let all: Vec<_> = self.shared.upgrade()?.waited.lock().keys().copied().collect();
         for id in all {
+            let listened_before = self.waited(&id).is_some_and(|it| *it.subscribed.borrow());
             if self.subscribe(&mut sink, &id).await.is_err() {
                 return Some(());
             }
-            // Something may have been said while nobody listened.
-            self.shared.upgrade()?.wake(&id);
+            // Something may have been said in between. Who waits for the first time looks by
+            // itself.
+            if listened_before {
+                self.shared.upgrade()?.wake(&id);
+            }
         }
         loop {
             tokio::select! {

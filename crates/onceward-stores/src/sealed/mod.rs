@@ -56,8 +56,8 @@ use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fence, Fenced, Lease, Outcome, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement, State, Stats, Store,
+    Claim, ClaimRequest, Ended, Fence, Fenced, Imported, Lease, Outcome, Page, Purged, Query,
+    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement, State, Stats, Store,
     StoreAdmin, StoreError, Verdict,
 };
 
@@ -139,22 +139,32 @@ impl<S: ?Sized> Sealed<S> {
         }
     }
 
-    fn open_record(&self, mut record: Record) -> Result<Record, StoreError> {
-        let (ended, outcome) = match &record.state {
-            State::Completed { outcome, .. } => (Ended::Completed, outcome),
-            State::Failed { outcome, .. } => (Ended::Failed, outcome),
-            State::Running { .. }
-            | State::Released { .. }
-            | State::Unknown
-            | State::Expired { .. } => return Ok(record),
-        };
-        let opened = self.open(&Bound::of(&record, ended), outcome)?;
-        if let State::Completed { outcome, .. } | State::Failed { outcome, .. } = &mut record.state
-        {
-            *outcome = opened;
-        }
-        Ok(record)
+    fn open_record(&self, record: Record) -> Result<Record, StoreError> {
+        with_outcome(record, |bound, stored| self.open(bound, stored))
     }
+
+    fn seal_record(&self, record: Record) -> Result<Record, StoreError> {
+        with_outcome(record, |bound, outcome| self.seal(bound, outcome))
+    }
+}
+
+/// A record with another outcome, where it has one.
+fn with_outcome(
+    mut record: Record,
+    change: impl FnOnce(&Bound, &Outcome) -> Result<Outcome, StoreError>,
+) -> Result<Record, StoreError> {
+    let (ended, outcome) = match &record.state {
+        State::Completed { outcome, .. } => (Ended::Completed, outcome),
+        State::Failed { outcome, .. } => (Ended::Failed, outcome),
+        State::Running { .. } | State::Released { .. } | State::Unknown | State::Expired { .. } => {
+            return Ok(record);
+        }
+    };
+    let changed = change(&Bound::of(&record, ended), outcome)?;
+    if let State::Completed { outcome, .. } | State::Failed { outcome, .. } = &mut record.state {
+        *outcome = changed;
+    }
+    Ok(record)
 }
 
 impl<S: StoreAdmin + ?Sized> Sealed<S> {
@@ -303,6 +313,11 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for Sealed<S> {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.inner.stats().await
+    }
+
+    /// Records come open and are sealed here, with this store's first key.
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.inner.import(&self.seal_record(record.clone())?).await
     }
 }
 

@@ -68,14 +68,14 @@ impl Cache {
         self.ask(&command).await;
     }
 
-    /// Takes away whatever is there.
-    pub(super) async fn forget(&self, id: &RecordId) {
+    /// Takes away whatever is there, and says whether Redis did so.
+    pub(super) async fn forget(&self, id: &RecordId) -> bool {
         if self.gone_for.is_zero() {
             let mut command = cmd("DEL");
             command.arg(self.name(id));
-            self.ask(&command).await;
+            self.ask(&command).await.is_some()
         } else {
-            self.ask(&self.set(id, GONE, self.gone_for)).await;
+            self.ask(&self.set(id, GONE, self.gone_for)).await.is_some()
         }
     }
 

@@ -45,9 +45,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Lease, Outcome, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, Retained, SettleRequest, Settlement, Sketch, State, StateName,
-    Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
+    Claim, ClaimRequest, Fence, Fenced, Imported, Lease, Outcome, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, Retained, SettleRequest, Settlement, Sketch, State,
+    StateName, Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -132,7 +132,9 @@ impl Tiered {
                 self.shared.keep(&copy(request, grant, state), before).await;
             }
             // *Busy* is over.
-            _ => self.shared.cache.forget(&request.id).await,
+            _ => {
+                self.shared.cache.forget(&request.id).await;
+            }
         }
     }
 }
@@ -143,6 +145,11 @@ impl Shared {
         let entry = self.cache.get(&request.id).await?;
         let (generation, now) = self.trust.confirmed(&self.authority).await.ok()?;
         let record = entry::read(&request.id, &entry, &generation)?;
+        // Whatever Redis makes of its time to live.
+        if record.state.name() == StateName::Running && record.updated_at + self.settings.busy < now
+        {
+            return None;
+        }
         let step = machine::claim(Some(&record), request, Fence(0), now);
         match (step.answer, step.next) {
             (
@@ -185,10 +192,15 @@ impl Shared {
             {
                 (Put::Final, retained.until, self.settings.keep)
             }
-            _ => return self.cache.forget(&record.id).await,
+            _ => {
+                self.cache.forget(&record.id).await;
+                return;
+            }
         };
         let keep = before.earliest.until(until).min(most);
         if keep > Duration::ZERO {
+            // Since when it is there, for what does not last.
+            let record = &Record { updated_at: before.earliest, ..record.clone() };
             let entry = entry::write(record, &before.generation);
             self.cache.put(&record.id, &entry, put, keep).await;
         }
@@ -303,6 +315,14 @@ impl StoreAdmin for Tiered {
         let resolved = self.shared.authority.resolve(request).await?;
         self.shared.cache.forget(&request.id).await;
         Ok(resolved)
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        let imported = self.shared.authority.import(record).await?;
+        if imported == Imported::Written && !self.shared.cache.forget(&record.id).await {
+            self.begin_generation().await?;
+        }
+        Ok(imported)
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, FullStore, Lease, Page, Purged, Query, Record, RecordId,
+    Claim, ClaimRequest, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record, RecordId,
     RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 use onceward_stores::embedded::EmbeddedStore;
@@ -52,6 +52,9 @@ impl StoreAdmin for Temporary {
     }
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.store.stats().await
+    }
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.store.import(record).await
     }
 }
 

@@ -1,17 +1,23 @@
 //! Processes that work on a store until they are killed, and a ledger of what they said.
 
 mod ledger;
-mod process;
 mod worker;
 
 use onceward_core::StoreAdmin;
+use onceward_testkit::life::Hear;
 
 use self::ledger::after_life;
 use crate::calls::id;
 
 pub(crate) use self::ledger::Ledger;
-pub(crate) use self::process::Life;
 pub(crate) use self::worker::work;
+pub(crate) use onceward_testkit::life::Life;
+
+impl Hear for Ledger {
+    fn hear(&mut self, line: &str) {
+        Ledger::hear(self, line);
+    }
+}
 
 /// Holds everything that was ever said against what is there.
 pub(crate) async fn look(store: &impl StoreAdmin, life: u32, ledger: &mut Ledger) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::FullStore;
-use onceward_services::{Server, or_skip, query};
+use onceward_services::{MovedDatabase, Server, or_skip};
 use onceward_stores::postgres::{PostgresStore, Settings};
 use onceward_testkit::conformance::{Harness, Traits};
 use onceward_testkit::model;
@@ -15,43 +15,40 @@ use proptest::test_runner::TestRunner;
 
 use super::common::{fresh_name, long, plain, shared, small};
 
-/// Stores on a clock of their own: sessions find a function `clock_timestamp` of ours before
-/// PostgreSQL's, which looks up the time of their `application_name`.
+/// Stores on a clock of their own.
 pub(crate) struct Moved {
     url: String,
     name: String,
+    /// What the clock shows at first, in SQL.
+    start: &'static str,
     settings: fn(Settings) -> Settings,
-    wrap: fn(PostgresStore) -> Arc<dyn FullStore>,
 }
-
-const DATABASE: &str = "moved";
 
 /// The database in which time is moved by hand.
 fn moved_database() -> Option<&'static Server> {
     static READY: OnceLock<()> = OnceLock::new();
     let server = shared()?;
     READY.get_or_init(|| {
-        query(server, &format!("CREATE DATABASE {DATABASE}")).unwrap();
-        let sql = "CREATE SCHEMA clock;
-            CREATE TABLE clock.moved (name text PRIMARY KEY, at timestamptz NOT NULL);
-            CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS
-            'SELECT at FROM clock.moved WHERE name = pg_catalog.current_setting(''application_name'')';
-            ALTER DATABASE moved SET search_path = clock, pg_catalog";
-        onceward_services::query_in(server, DATABASE, sql).unwrap();
+        MovedDatabase::create(server).unwrap();
     });
     Some(server)
 }
 
 fn moved(port: u16) -> Moved {
     let name = fresh_name("clock");
-    let url = format!(
-        "postgres://postgres@127.0.0.1:{port}/{DATABASE}?application_name={name}&sslmode=disable"
-    );
-    Moved { url, name, settings: |it| it, wrap: |store| Arc::new(store) }
+    let url = MovedDatabase::url(port, &name);
+    let start = "'2026-11-16'";
+    Moved { url, name, start, settings: |it| it }
 }
 
 pub(crate) fn directly() -> Option<Moved> {
     Some(moved(moved_database()?.port()))
+}
+
+/// A store whose clock shows another time at first, and that purges what is due at once.
+pub(crate) fn moved_from(start: &'static str) -> Option<Moved> {
+    let settings = |it| Settings { purge_slack_max: Duration::ZERO, ..it };
+    Some(Moved { start, settings, ..directly()? })
 }
 
 /// Every call alone, and nothing foretold.
@@ -76,38 +73,22 @@ impl Harness for Moved {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        (self.wrap)(self.store().await)
+        Arc::new(self.store().await)
     }
 
     async fn pass(&self, duration: Duration) {
         let clock = plain(&self.url).await;
-        let sql = format!(
-            "UPDATE clock.moved SET at = at + interval '{} microseconds' WHERE name = '{}'",
-            duration.as_micros(),
-            self.name
-        );
-        clock.batch_execute(&sql).await.unwrap();
+        clock.batch_execute(&MovedDatabase::pass_sql(&self.name, duration)).await.unwrap();
     }
 }
 
 impl Moved {
     /// A store whose clock stands still until it is moved.
     pub(crate) async fn store(&self) -> PostgresStore {
-        let sql = "INSERT INTO clock.moved VALUES ($1, '2026-11-16') ON CONFLICT DO NOTHING";
         let clock = plain(&self.url).await;
-        clock.execute_typed(sql, &[(&self.name, tokio_postgres::types::Type::TEXT)]).await.unwrap();
+        clock.batch_execute(&MovedDatabase::begin_sql(&self.name, self.start)).await.unwrap();
         PostgresStore::open(&self.url, (self.settings)(small())).await.unwrap()
     }
-}
-
-/// The suite with stores that may be missing.
-macro_rules! conformance {
-    ($harness:expr) => {
-        onceward_testkit::store_conformance!(match $harness {
-            Some(harness) => harness,
-            None => return,
-        });
-    };
 }
 
 /// Random sequences at the store and at the truth table.
@@ -133,13 +114,13 @@ pub(crate) fn answers_as_the_truth_table_does<H: Harness>(
 mod on_a_clock_that_is_moved {
     use super::*;
 
-    conformance!(directly());
+    onceward_testkit::store_conformance!(or_skip directly());
 }
 
 mod one_call_a_statement {
     use super::*;
 
-    conformance!(one_by_one());
+    onceward_testkit::store_conformance!(or_skip one_by_one());
 
     #[test]
     fn answers_as_the_truth_table_does() {
@@ -150,7 +131,7 @@ mod one_call_a_statement {
 mod pgbouncer {
     use super::*;
 
-    conformance!(through_pgbouncer());
+    onceward_testkit::store_conformance!(or_skip through_pgbouncer());
 
     #[test]
     fn answers_as_the_truth_table_does() {
@@ -162,20 +143,9 @@ mod pgbouncer {
     }
 }
 
-#[cfg(feature = "sealed")]
 mod sealed {
-    use onceward_stores::sealed::{Keys, Sealed};
-
     use super::*;
+    use crate::sealed::common::SealedOver;
 
-    fn sealed() -> Option<Moved> {
-        let wrap = |store| -> Arc<dyn FullStore> {
-            let keys = "a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=";
-            let store: Arc<dyn FullStore> = Arc::new(store);
-            Arc::new(Sealed::new(store, Keys::parse(keys).unwrap()))
-        };
-        Some(Moved { wrap, ..directly()? })
-    }
-
-    conformance!(sealed());
+    onceward_testkit::store_conformance!(or_skip directly().map(SealedOver));
 }

@@ -105,7 +105,8 @@ async fn processes_that_migrate_at_once_migrate_once() {
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    assert!(applied <= 1);
+    // One did all of it, here or in a child.
+    assert!(applied == 0 || applied == 2, "{applied}");
     assert_eq!(versions(server, &schema), "1|records|1\n2|cache_generation|1");
 }
 

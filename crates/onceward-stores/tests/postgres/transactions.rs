@@ -74,7 +74,7 @@ impl Shop {
     }
 }
 
-fn intent(key: &str) -> Intent {
+pub(super) fn intent(key: &str) -> Intent {
     Intent::new(scope(), Key::new(key).unwrap(), Fingerprint::of_parts(&[b"pay"]))
 }
 
@@ -135,6 +135,25 @@ async fn a_kept_failure_is_replayed_without_its_rows_and_a_released_one_never_wa
         assert!(!shop.together("released").await);
     }
     assert!(!shop.pay("released").await.unwrap().replayed);
+}
+
+/// Its rows are there, its outcome is not: nobody may say that nothing happened.
+#[tokio::test]
+async fn work_that_commits_by_itself_is_unknown_and_not_done_again() {
+    let Some(server) = shared() else { return };
+    let shop = Shop::fresh(server).await;
+    for (key, result) in [("done", Ok(())), ("undone", Err(Failure::Release("no".to_owned())))] {
+        let work = async |tx: &mut Transaction<'_>| {
+            shop.insert(tx, key).await?;
+            tx.batch_execute("COMMIT").await.unwrap();
+            result
+        };
+        let ended = shop.pg.transact(&intent(key), work).await;
+        assert!(matches!(ended, Err(RunError::Unknown { .. })), "{ended:?}");
+        let retry = shop.pay(key).await;
+        assert!(matches!(retry, Err(RunError::Rejected(Rejection::Running { .. }))), "{retry:?}");
+        assert_eq!(shop.rows(key).await, 1);
+    }
 }
 
 /// As servers do with every request.

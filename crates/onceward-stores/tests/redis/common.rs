@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub(crate) use onceward_services::is_primary;
 use onceward_services::{RedisCluster, Reply, Server, ask};
 use onceward_stores::redis::{RedisStore, Settings};
 
@@ -41,20 +42,4 @@ pub(crate) fn tell(server: &Server, words: &[&str]) -> Reply {
         Reply::Error(error) => panic!("{words:?}: {error}"),
         reply => reply,
     }
-}
-
-/// Lets time pass for a store on servers whose clock cannot be moved: everything in it gets
-/// older instead, which is the same to scripts that compare their clock with what is stored.
-pub(crate) fn age(servers: &[&Server], prefix: &str, duration: Duration) {
-    let by = duration.as_millis().to_string();
-    // A replica has what its primary has.
-    for server in servers.iter().filter(|server| is_primary(server)) {
-        let reply = tell(server, &["EVAL", include_str!("age.lua"), "0", prefix, &by]);
-        assert_eq!(reply, Reply::from("OK"));
-    }
-}
-
-pub(crate) fn is_primary(server: &Server) -> bool {
-    let role = ask(server, &["INFO", "replication"]);
-    matches!(role, Ok(Reply::Text(text)) if text.contains("role:master"))
 }

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::FullStore;
-use onceward_services::{RedisCluster, Server};
+use onceward_services::{RedisCluster, Server, age};
 use onceward_stores::redis::{RedisStore, Settings};
-use onceward_stores::sealed::{Keys, Sealed};
 use onceward_testkit::conformance::{Harness, Traits};
 use onceward_testkit::model;
 use proptest::prelude::Strategy;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
-use super::common::{age, long, settings, shared, shared_cluster, tell};
+use super::common::{long, settings, shared, shared_cluster, tell};
+use crate::sealed::common::SealedOver;
 
 /// Where stores are opened.
 #[derive(Clone, Copy)]
@@ -41,13 +41,13 @@ impl Place {
 }
 
 /// Time passes by making records older.
-struct Aged {
+pub(crate) struct Aged {
     place: Place,
     settings: Settings,
 }
 
 impl Aged {
-    fn server() -> Option<Self> {
+    pub(crate) fn server() -> Option<Self> {
         Some(Self { place: Place::Server(shared()?), settings: settings() })
     }
 
@@ -71,25 +71,7 @@ impl Harness for Aged {
     }
 
     async fn pass(&self, duration: Duration) {
-        age(&self.place.servers(), &self.settings.prefix, duration);
-    }
-}
-
-struct AgedAndSealed(Aged);
-
-#[async_trait]
-impl Harness for AgedAndSealed {
-    fn traits(&self) -> Traits {
-        self.0.traits()
-    }
-
-    async fn open(&self) -> Arc<dyn FullStore> {
-        let keys = Keys::parse("a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=").unwrap();
-        Arc::new(Sealed::new(Arc::new(self.0.store().await), keys))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
+        age(&self.place.servers(), &self.settings.prefix, duration).unwrap();
     }
 }
 
@@ -131,7 +113,7 @@ mod on_a_cluster {
 mod sealed {
     use super::*;
 
-    onceward_testkit::store_conformance!(or_skip Aged::server().map(AgedAndSealed));
+    onceward_testkit::store_conformance!(or_skip Aged::server().map(SealedOver));
 }
 
 /// Runs random sequences one after the other on servers of their own, which are emptied in

@@ -1,9 +1,14 @@
 //! Keys, outcomes, and short words for what tests do to stores.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
 use onceward_core::{
     Claim, Fenced, FullStore, Holder, Outcome, SettleRequest, Settlement, StoreError, Tag,
 };
-use onceward_stores::sealed::{Keys, SealError};
+use onceward_stores::sealed::{Keys, SealError, Sealed};
+use onceward_testkit::conformance::{Harness, Traits};
 
 pub(crate) use crate::calls::{DAY, granted, id, request, scope};
 
@@ -42,6 +47,24 @@ pub(crate) async fn replay(store: &dyn FullStore, key: &str) -> Result<Outcome, 
     match store.claim(&request(key)).await? {
         Claim::Completed { outcome, .. } => Ok(outcome),
         other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// The stores of another harness, sealed.
+pub(crate) struct SealedOver<H>(pub(crate) H);
+
+#[async_trait]
+impl<H: Harness> Harness for SealedOver<H> {
+    fn traits(&self) -> Traits {
+        self.0.traits()
+    }
+
+    async fn open(&self) -> Arc<dyn FullStore> {
+        Arc::new(Sealed::new(self.0.open().await, keys(&[A])))
+    }
+
+    async fn pass(&self, duration: Duration) {
+        self.0.pass(duration).await;
     }
 }
 

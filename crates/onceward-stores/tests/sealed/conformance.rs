@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, FullStore, Lease, MemoryLimits, MemoryStore, Page, Purged,
-    Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
-    StoreError,
+    Claim, ClaimRequest, Clock, Fenced, FullStore, Imported, Lease, MemoryLimits, MemoryStore,
+    Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats,
+    Store, StoreAdmin, StoreError,
 };
 use onceward_stores::sealed::{Compression, Sealed, Sealing};
 use onceward_testkit::conformance::{Harness, ManualHarness};
@@ -76,6 +76,9 @@ impl<S: FullStore> StoreAdmin for TwoNodes<S> {
     }
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.next().stats().await
+    }
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.next().import(record).await
     }
 }
 

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use onceward_core::{
     Begin, BeginError, Claim, ClaimRequest, Effect, Ended, Engine, Fenced, Fingerprint, FullStore,
-    Intent, Key, Lease, MemoryLimits, MemoryStore, Outcome, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Settled, Settlement, State, Stats, Store,
-    StoreAdmin, StoreError, StoreErrorKind, Tag,
+    Imported, Intent, Key, Lease, MemoryLimits, MemoryStore, Outcome, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, Settled, Settlement, State, Stats,
+    Store, StoreAdmin, StoreError, StoreErrorKind, Tag,
 };
 use onceward_stores::sealed::{Compression, Plain, SealProblem, Sealed, Sealing};
 use onceward_testkit::clock::ManualClock;
@@ -104,6 +104,9 @@ impl StoreAdmin for Tampered {
     }
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.inner.stats().await
+    }
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.inner.import(record).await
     }
 }
 

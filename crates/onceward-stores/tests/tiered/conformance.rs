@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::FullStore;
-use onceward_stores::sealed::{Keys, Sealed};
 use onceward_stores::tiered::{Settings, Tiered};
 use onceward_testkit::conformance::{Harness, Traits};
 
 use super::common::{Tiers, settings};
 use crate::postgres::conformance::{Moved, answers_as_the_truth_table_does, directly};
 use crate::redis::common::shared;
+use crate::sealed::common::SealedOver;
 
 /// PostgreSQL's clock is moved by hand. Trust does not last: time jumps.
 struct MovedTiers {
@@ -46,24 +46,6 @@ impl Harness for MovedTiers {
 
     async fn pass(&self, duration: Duration) {
         self.authority.pass(duration).await;
-    }
-}
-
-struct SealedTiers(MovedTiers);
-
-#[async_trait]
-impl Harness for SealedTiers {
-    fn traits(&self) -> Traits {
-        self.0.traits()
-    }
-
-    async fn open(&self) -> Arc<dyn FullStore> {
-        let keys = Keys::parse("a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=").unwrap();
-        Arc::new(Sealed::new(Arc::new(self.0.store().await), keys))
-    }
-
-    async fn pass(&self, duration: Duration) {
-        self.0.pass(duration).await;
     }
 }
 
@@ -104,5 +86,5 @@ mod on_the_servers_own_clock {
 mod sealed {
     use super::*;
 
-    onceward_testkit::store_conformance!(or_skip MovedTiers::new().map(SealedTiers));
+    onceward_testkit::store_conformance!(or_skip MovedTiers::new().map(SealedOver));
 }

@@ -159,6 +159,17 @@ async fn nobody_believes_what_was_there_before_a_new_generation() {
 }
 
 #[tokio::test]
+async fn busy_ends_in_time_although_redis_keeps_it() {
+    let Some(mut tiers) = Tiers::shared() else { return };
+    tiers.settings.busy = Duration::from_millis(300);
+    let store = tiers.open().await;
+    let (_, _busy) = unknown_and_busy(&tiers, &store).await;
+    tokio::time::sleep(tiers.settings.busy + tiers.settings.trust).await;
+    let claim = store.claim(&request("key")).await.unwrap();
+    assert!(matches!(claim, Claim::Unknown { .. }), "{claim:?}");
+}
+
+#[tokio::test]
 async fn an_entry_ends_with_its_retention_although_redis_keeps_it() {
     let Some(mut tiers) = Tiers::shared() else { return };
     tiers.settings.trust = Duration::from_millis(50);

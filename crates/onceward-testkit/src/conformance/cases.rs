@@ -5,9 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceward_core::machine::is_later;
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Fingerprint, Holder, Lapsed, Outcome, OwnerToken, Query,
-    Retention, Settlement, Sketch, StateName, Tag, Verdict,
+    Claim, ClaimRequest, Fence, Fenced, Fingerprint, Holder, Imported, Key, Lapsed, Outcome,
+    OwnerToken, Query, Record, Retained, Retention, Settlement, Sketch, State, StateName, Tag,
+    Timestamp, Verdict,
 };
 
 use super::rig::{APPLIED, Granted, Rig, complete, outcome};
@@ -509,4 +511,180 @@ pub async fn stats_count_what_is_there(rig: &Rig<'_>) {
     assert!(stats.bytes > 0);
     let count = |name: StateName| stats.by_state[name as usize];
     assert_eq!((count(StateName::Running), count(StateName::Completed)), (1, 1));
+}
+
+/// Records of every state and with every field, as another store would have them.
+async fn exported(rig: &Rig<'_>) -> Vec<Record> {
+    let granted = rig.running("k").await;
+    let running = rig.get("k").await.expect("the record");
+    assert_eq!(rig.settle(&granted, complete("done")).await, APPLIED);
+    let completed = rig.get("k").await.expect("the record");
+    let retained = completed.state.retained().expect("it is settled");
+    let later = |duration| Retained { tombstone_until: retained.until + duration, ..retained };
+    let named = outcome("no").with_resource("payment", "pay_789 \u{1f4b6}");
+    let scope = Rig::scope("tenant").with_region("eu").unwrap().with_parent("cart-1").unwrap();
+    let other = |state| Record { state, ..running.clone() };
+    let unknown = Record {
+        key: Some(Key::new("kept").unwrap()),
+        scope: scope.with_api_version("2026-11").unwrap(),
+        taken_over: true,
+        attempts: 7,
+        ..other(State::Unknown)
+    };
+    let tombstone = Record {
+        sketch: Sketch::default(),
+        ..other(State::Expired { retained: later(rig.lease) })
+    };
+    vec![
+        other(State::Failed { outcome: named, retained: later(rig.lease) }),
+        other(State::Released { retained }),
+        unknown,
+        tombstone,
+        completed,
+        running,
+    ]
+}
+
+/// The same record under another key, whose record the store does not have.
+fn moved(record: &Record, key: &str) -> Record {
+    Record { id: Rig::id(key), ..record.clone() }
+}
+
+async fn import(rig: &Rig<'_>, record: &Record) -> Imported {
+    rig.store.import(record).await.expect("an import")
+}
+
+pub async fn an_imported_record_is_the_one_that_was_exported(rig: &Rig<'_>) {
+    for (index, record) in exported(rig).await.iter().enumerate() {
+        let key = format!("other {index}");
+        let record = moved(record, &key);
+        for imported in [Imported::Written, Imported::Kept] {
+            assert_eq!(import(rig, &record).await, imported, "{record:?}");
+            assert_eq!(rig.get(&key).await.as_ref(), Some(&record));
+        }
+    }
+    let stats = rig.store.stats().await.expect("stats");
+    assert_eq!((stats.records, stats.by_state), (7, [1, 2, 1, 1, 1, 1]));
+}
+
+pub async fn an_imported_outcome_is_replayed(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, complete("done")).await, APPLIED);
+    let record = moved(&rig.get("k").await.expect("the record"), "other");
+    assert_eq!(import(rig, &record).await, Imported::Written);
+    let done = Claim::Completed { operation: granted.operation, outcome: outcome("done") };
+    assert_eq!(rig.claim(&rig.request("other")).await, done);
+    assert_eq!(rig.claim(&other_request(rig, "other")).await, mismatch());
+    let holder = Granted { id: record.id, ..granted };
+    assert_eq!(rig.settle(&holder, complete("done")).await, APPLIED, "as before");
+    assert_eq!(rig.settle(&holder, complete("else")).await, Fenced::Stale);
+}
+
+pub async fn an_imported_lease_is_held_by_its_holder_who_renews_and_settles(rig: &Rig<'_>) {
+    let request = rig.request("k");
+    let granted = rig.granted(&request).await;
+    let record = moved(&rig.get("k").await.expect("the record"), "other");
+    assert_eq!(import(rig, &record).await, Imported::Written);
+    let running = rig.claim(&rig.request("other")).await;
+    assert!(matches!(running, Claim::Running { .. }), "{running:?}");
+    let again = rig.granted(&ClaimRequest { id: record.id, ..request }).await;
+    assert_eq!((again.lease, again.operation), (granted.lease, granted.operation));
+    let renewed = rig.renew(&again).await;
+    assert!(matches!(renewed, Fenced::Applied(_)), "{renewed:?}");
+    assert_eq!(rig.settle(&again, complete("done")).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request("other")).await, Claim::Completed { .. }));
+}
+
+pub async fn an_imported_unknown_is_left_by_evidence_only(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, Settlement::Unknown).await, APPLIED);
+    let record = moved(&rig.get("k").await.expect("the record"), "other");
+    assert_eq!(import(rig, &record).await, Imported::Written);
+    let unknown = Claim::Unknown { operation: granted.operation };
+    assert_eq!(rig.claim(&takeover(rig, "other")).await, unknown);
+    let other = Granted { id: record.id, ..granted };
+    assert_eq!(rig.resolve(&other, Verdict::Happened(outcome("seen"))).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request("other")).await, Claim::Completed { .. }));
+}
+
+pub async fn fences_go_on_above_those_of_imported_records(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let short = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    assert_eq!(rig.settle_for(&granted, Settlement::Release, short).await, APPLIED);
+    let record = rig.get("k").await.expect("the record");
+    // Of a store whose clock was ahead by hours.
+    let ahead = Fence(record.fence.0 + 10_000_000);
+    for key in ["used at once", "forgotten before"] {
+        let record = Record { fence: ahead, ..moved(&record, key) };
+        assert_eq!(import(rig, &record).await, Imported::Written);
+    }
+    let next = rig.running("used at once").await;
+    assert!(next.lease.fence > ahead, "{next:?}");
+    if rig.harness.traits().fences_outlive_records {
+        rig.harness.pass(rig.lease * 2).await;
+        rig.store.purge(100).await.expect("purge");
+        assert_eq!(rig.get("forgotten before").await, None);
+        let next = rig.running("forgotten before").await;
+        assert!(next.lease.fence > ahead, "{next:?}");
+    }
+}
+
+pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    let retention = Retention { keep: rig.lease, tombstone: rig.lease };
+    assert_eq!(rig.settle_for(&granted, complete("done"), retention).await, APPLIED);
+    let record = rig.get("k").await.expect("the record");
+    assert_eq!(import(rig, &moved(&record, "early")).await, Imported::Written);
+    rig.harness.pass(rig.lease * 3 / 2).await;
+    assert_eq!(rig.claim(&rig.request("early")).await, Claim::Expired);
+    assert_eq!(rig.store.purge(100).await.expect("purge").tombstoned, 2);
+    rig.harness.pass(rig.lease).await;
+    assert_eq!(rig.store.purge(100).await.expect("purge").removed, 2);
+    // Due long before it came, when cleaning up had been there already.
+    let retained = record.state.retained().expect("it is settled");
+    let earlier =
+        |at: Timestamp| Timestamp::from_millis(at.as_millis() - rig.lease.as_millis() as u64 * 10);
+    let (until, tombstone_until) = (earlier(retained.until), earlier(retained.tombstone_until));
+    let retained = Retained { until, tombstone_until };
+    let late = Record { state: State::Released { retained }, ..moved(&record, "late") };
+    assert_eq!(import(rig, &late).await, Imported::Written);
+    assert_eq!(rig.store.purge(100).await.expect("purge").removed, 1);
+    rig.running("late").await;
+}
+
+/// Every pair of what a key's record may have become.
+pub async fn importing_keeps_the_latest_whatever_the_order(rig: &Rig<'_>) {
+    let records = lives(exported(rig).await);
+    for (first, one) in records.iter().enumerate() {
+        for (second, two) in records.iter().enumerate() {
+            let key = format!("{first} then {second}");
+            let (one, two) = (moved(one, &key), moved(two, &key));
+            assert_eq!(import(rig, &one).await, Imported::Written);
+            let latest = if is_later(&two, &one) { &two } else { &one };
+            let kept = import(rig, &two).await == Imported::Kept;
+            assert_eq!(kept, latest == &one, "{one:?}, then {two:?}");
+            assert_eq!(rig.get(&key).await.as_ref(), Some(latest));
+        }
+    }
+}
+
+/// Every state, renewed and handed back too, under one fence and some of them under a higher one.
+fn lives(records: Vec<Record>) -> Vec<Record> {
+    let running = records.last().expect("the running one").clone();
+    let State::Running { lease_until } = running.state else { panic!("{running:?}") };
+    let tick = Duration::from_millis(1);
+    let renewed = Record {
+        state: State::Running { lease_until: lease_until + tick },
+        updated_at: running.updated_at + tick,
+        ..running.clone()
+    };
+    let handed_back = Record {
+        state: State::Running { lease_until: running.updated_at },
+        taken_over: true,
+        ..running.clone()
+    };
+    let higher = |record: &Record| Record { fence: Fence(record.fence.0 + 1), ..record.clone() };
+    let mut lives = vec![higher(&running), higher(&renewed), renewed, handed_back];
+    lives.extend(records);
+    lives
 }

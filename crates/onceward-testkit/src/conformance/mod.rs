@@ -140,6 +140,13 @@ macro_rules! store_conformance {
             listing_selects_by_standing_and_tenant
             stats_count_what_is_there
             large_outcomes_survive
+            an_imported_record_is_the_one_that_was_exported
+            an_imported_outcome_is_replayed
+            an_imported_lease_is_held_by_its_holder_who_renews_and_settles
+            an_imported_unknown_is_left_by_evidence_only
+            fences_go_on_above_those_of_imported_records
+            what_was_imported_goes_at_its_time
+            importing_keeps_the_latest_whatever_the_order
         }
     };
     (@each $harness:expr; $($case:ident)*) => {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, FullStore, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Clock, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 use parking_lot::Mutex;
 
@@ -105,6 +105,11 @@ impl StoreAdmin for RecordingStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.inner.stats().await
+    }
+
+    /// Not recorded: no history is about records that come from elsewhere.
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.inner.import(record).await
     }
 }
 

@@ -278,7 +278,7 @@ async fn who_arrives_as_the_first_ends_does_not_run(case: &Case) -> Verdict {
 async fn a_lapsed_lease_is_unknown_until_its_owner_completes(case: &Case) -> Verdict {
     case.steers()?;
     let unknown = case.expects().lapse == Lapse::Unknown;
-    case.only_if(unknown, "a lapsed claim is taken over")?;
+    case.only_if(unknown, "what lapses runs again")?;
     let first = begin_and_lapse(case, "delay=1500").await?;
     case.post().key("k").send().await?.is_unknown()?;
     let first = first.answer().await?;

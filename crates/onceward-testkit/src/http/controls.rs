@@ -48,18 +48,33 @@ pub trait Controls: Send + Sync {
     async fn heal(&self);
 }
 
-/// [`Controls`] for a server in this process, on a [`FaultyStore`] and a [`ManualClock`].
+/// [`Controls`] for a server in this process, on a [`FaultyStore`] and a [`ManualClock`], or on
+/// any other time that can be made to pass.
 #[derive(Clone)]
 pub struct StoreControls {
     store: Arc<FaultyStore>,
-    clock: ManualClock,
+    pass: Arc<dyn Fn(Duration) -> BoxFuture<'static, ()> + Send + Sync>,
     crash: Option<Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>>,
 }
 
 impl StoreControls {
     /// Controls of a server that uses this store, on this clock.
     pub fn new(store: Arc<FaultyStore>, clock: ManualClock) -> Self {
-        Self { store, clock, crash: None }
+        Self::passing_by(store, move |time| {
+            clock.advance(time);
+            std::future::ready(())
+        })
+    }
+
+    /// Controls of a server that uses this store, whose time passes so.
+    pub fn passing_by<F>(
+        store: Arc<FaultyStore>,
+        pass: impl Fn(Duration) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        Self { store, pass: Arc::new(move |time| Box::pin(pass(time))), crash: None }
     }
 
     /// How the server dies and comes back; see [`Trouble::Crash`].
@@ -82,7 +97,7 @@ impl Controls for StoreControls {
             Trouble::SettlesFail => self.store.on_every(Call::Settle, Fault::Fail),
             Trouble::SettleReplyLost => self.store.on_next(1, Call::Settle, Fault::LoseReply),
             Trouble::SettleHangs => self.store.on_next(1, Call::Settle, Fault::Hang),
-            Trouble::TimePasses(time) => self.clock.advance(time),
+            Trouble::TimePasses(time) => (self.pass)(time).await,
             Trouble::Crash => self.crash.as_ref().ok_or(NotOffered)?().await,
             Trouble::UpstreamRefuses => return Err(NotOffered),
         }

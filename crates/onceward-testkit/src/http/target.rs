@@ -203,6 +203,9 @@ pub enum Lapse {
     Unknown,
     /// The next one runs again.
     Takeover,
+    /// It never was: handlers run in a transaction, which ends with their process. The same
+    /// goes for a handler that panics or says that nobody knows.
+    RolledBack,
 }
 
 /// What becomes of a key after its time.
