@@ -5,13 +5,16 @@
 //! ```
 
 mod admin;
+mod api;
 mod census;
 pub mod cli;
 pub mod config;
 mod demo;
+mod environment;
 pub mod gateway;
 mod health;
 mod metrics;
 mod run;
+mod store;
 mod telemetry;
 mod traces;

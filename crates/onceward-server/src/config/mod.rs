@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+pub use crate::api::Role;
 pub use lint::{Warning, lint};
 pub use reference::{REFERENCE, explain};
 pub use rules::{Operation, Outcomes, RuleSettings};
@@ -48,6 +49,8 @@ pub struct Config {
     pub limits: Limits,
     /// Metrics and health, on an address of their own.
     pub admin: Option<Admin>,
+    /// Who may use the claims API and the admin API.
+    pub tokens: Vec<Token>,
     /// Logs and traces.
     pub telemetry: Telemetry,
 }
@@ -66,6 +69,7 @@ impl Default for Config {
             quotas: Quotas::default(),
             limits: Limits::default(),
             admin: None,
+            tokens: Vec::new(),
             telemetry: Telemetry::default(),
         }
     }
@@ -404,6 +408,21 @@ impl Default for Limits {
 pub struct Admin {
     /// Address and port. Reachable by operators only.
     pub address: SocketAddr,
+}
+
+/// Somebody who may use the claims API or the admin API.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// Whose it is, for the trail of decisions.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// The environment variable that holds the token.
+    pub secret_env: String,
+    /// Whose records exist for it; everybody's if none is named.
+    #[serde(default)]
+    pub tenants: Vec<String>,
 }
 
 /// Logs and traces.

@@ -37,10 +37,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::Admin;
+use crate::api;
 use crate::census::Census;
 use crate::config::{self, Config, StoreKind};
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::store;
 use listener::{Running, Serving};
 use site::{Base, Site};
 use worker::Worker;
@@ -107,7 +109,7 @@ pub enum ReloadError {
 impl Gateway {
     /// Opens the store and begins to listen.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let store = site::open(&config.store).await?;
+        let store = store::open(&config.store).await.map_err(SiteError::from)?;
         Self::start_on(store, config).await
     }
 
@@ -164,11 +166,11 @@ impl Gateway {
             let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
             let census = Census::new(self.base.store.clone(), every);
             let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
-            let admin = Admin { metrics, census, health };
+            let admin = Admin { metrics, census, health }.router();
             let failed = |source| StartError::Listen { address, source };
-            let (address, serving) = admin.listen(address).await.map_err(failed)?;
+            let (address, serving) = api::serve(address, admin).await.map_err(failed)?;
             self.admin = Some(address);
-            self.background.spawn(async move { serving.await.unwrap_or_default() });
+            self.background.spawn(serving);
         }
         Ok(())
     }

@@ -10,18 +10,16 @@ use onceward_http::{
     Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
     Operation, Scoped, Source,
 };
-#[cfg(feature = "postgres")]
-use onceward_stores::postgres;
-#[cfg(feature = "redis")]
-use onceward_stores::redis;
-use onceward_stores::sealed::Keys;
-use onceward_stores::{ConnectError, SharedStore};
+use onceward_stores::SharedStore;
 
 use super::headers::{self, Peer};
 use super::quota::Quota;
 use super::room::Room;
-use crate::config::{self, Caps, Config, Owner, Quotas, StoreKind, StoreUrl};
+use crate::api::TokensError;
+use crate::config::{self, Caps, Config, Owner, Quotas, StoreKind};
+use crate::environment::{NotSet, environment};
 use crate::metrics::Metrics;
+use crate::store::{self, OpenError};
 
 /// A configuration, ready to serve. A reload makes a new one on the same engine.
 pub(crate) struct Site {
@@ -46,24 +44,17 @@ pub enum SiteError {
         why: String,
     },
     /// An environment variable that it names is not there.
-    #[error("the environment variable {0} is not set, or is not text")]
-    Environment(String),
+    #[error(transparent)]
+    Environment(#[from] NotSet),
     /// The keys that tokens are verified by.
     #[error("[scope.jwt]: {0}")]
     Jwks(#[from] InvalidJwks),
     /// The store.
-    #[error("store.url: {url}: {why}{advice}")]
-    Store {
-        /// Which, without its login.
-        url: StoreUrl,
-        /// Why it does not open.
-        why: String,
-        /// What to do about it.
-        advice: &'static str,
-    },
-    /// The sealing keys.
-    #[error("sealing keys: {0}")]
-    Keys(String),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// Tokens of the APIs.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
 }
 
 /// What outlives reloads: the store and the engine on it.
@@ -73,57 +64,6 @@ pub(crate) struct Base {
     identity: Identity,
     metrics: Arc<Metrics>,
     room: Room,
-}
-
-/// Opens the store that a configuration names.
-pub(super) async fn open(settings: &config::Store) -> Result<SharedStore, SiteError> {
-    let mut connect = onceward_stores::Connect::new(settings.url.expose());
-    #[cfg(feature = "tiered")]
-    if let Some(cache) = &settings.cache {
-        connect = connect.cache(cache.expose());
-    }
-    let refused = |error: onceward_stores::sealed::KeysError| SiteError::Keys(error.to_string());
-    if let Some(path) = &settings.sealing_keys_file {
-        connect = connect.sealed(Keys::from_file(path).map_err(refused)?);
-    }
-    if let Some(variable) = &settings.sealing_keys_env {
-        connect = connect.sealed(Keys::from_env(variable).map_err(refused)?);
-    }
-    connect.open().await.map_err(|error| {
-        let (url, why, advice) = (settings.url.clone(), chain(&error), advice(&error));
-        SiteError::Store { url, why, advice }
-    })
-}
-
-/// What an operator can do about a server that does not let us in.
-fn advice(error: &ConnectError) -> &'static str {
-    #[cfg(any(feature = "postgres", feature = "redis"))]
-    const NOBODY: &str = "; see that the server runs and that host, port, login and TLS are \
-        right, then start the gateway again";
-    match error {
-        #[cfg(feature = "postgres")]
-        ConnectError::Postgres(error) => match **error {
-            postgres::OpenError::Unreachable { .. } => NOBODY,
-            _ => "",
-        },
-        #[cfg(feature = "redis")]
-        ConnectError::Redis(redis::OpenError::Unavailable(_)) => NOBODY,
-        _ => "",
-    }
-}
-
-/// An error with its causes, each once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 impl Base {
@@ -139,14 +79,11 @@ impl Base {
             (None, kind) => kind.map_or("other", StoreKind::name),
         };
         let metered = MeteredStore::new(store, name, metrics.store.clone());
-        let store: SharedStore = Arc::new(metered);
-        let identity = match &settings.identity_secret_env {
-            Some(variable) => Identity::keyed(environment(variable)?.as_bytes()),
-            None => Identity::unkeyed(),
-        };
-        let engine = Engine::builder(store.clone()).identity(identity.clone()).build();
+        let shared: SharedStore = Arc::new(metered);
+        let identity = store::identity(settings)?;
+        let engine = Engine::builder(shared.clone()).identity(identity.clone()).build();
         let room = Room::new(config.limits.buffer_bytes.0);
-        Ok(Self { store, engine, identity, metrics: Arc::clone(metrics), room })
+        Ok(Self { store: shared, engine, identity, metrics: Arc::clone(metrics), room })
     }
 }
 
@@ -248,7 +185,7 @@ fn verifier(settings: &config::Jwt) -> Result<Jwt, SiteError> {
     let mut jwt = match (&settings.jwks_file, &settings.secret_env) {
         (Some(path), _) => Jwt::jwks(&text(path)?)?,
         (None, Some(variable)) => Jwt::hs256(environment(variable)?.as_bytes()),
-        (None, None) => return Err(SiteError::Keys("[scope.jwt] names no key".into())),
+        (None, None) => unreachable!("[scope.jwt] names a key: Config::check has seen it"),
     };
     if let Some(issuer) = &settings.issuer {
         jwt = jwt.issuer(issuer);
@@ -262,8 +199,4 @@ fn verifier(settings: &config::Jwt) -> Result<Jwt, SiteError> {
 fn text(path: &Path) -> Result<String, SiteError> {
     let file = |why: std::io::Error| SiteError::File { path: path.into(), why: why.to_string() };
     std::fs::read_to_string(path).map_err(file)
-}
-
-fn environment(variable: &str) -> Result<String, SiteError> {
-    std::env::var(variable).map_err(|_| SiteError::Environment(variable.into()))
 }
