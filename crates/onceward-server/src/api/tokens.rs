@@ -63,7 +63,9 @@ pub enum TokensError {
         source: NotSet,
     },
     /// A token that can be guessed.
-    #[error("[[tokens]] {name:?}: a token has at least {TOKEN_CHARS_MIN} characters; make one with `openssl rand -hex 32`")]
+    #[error(
+        "[[tokens]] {name:?}: a token has at least {TOKEN_CHARS_MIN} characters; make one with `openssl rand -hex 32`"
+    )]
     Short {
         /// Whose token.
         name: String,

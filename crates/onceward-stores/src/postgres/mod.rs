@@ -34,6 +34,7 @@
 //! Calls that come while all connections are busy share a statement. See `docs/stores.md` for
 //! the tables and the settings.
 
+mod claimed;
 mod columns;
 mod error;
 #[cfg(feature = "tiered")]
