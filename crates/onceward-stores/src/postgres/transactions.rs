@@ -7,9 +7,9 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use onceward_core::{
     BeginError, Claim, ClaimRequest, Disposition, Done, Effect, Ended, Failure, Fence, Fenced,
-    Grant, Holder, Identity, Intent, Lapsed, OnLapse, OperationId, Outcome, OwnerToken, Policy,
-    RecordId, Rejection, Replay, Retention, RunError, SettleRequest, Settled, Settlement,
-    StoreError, StoreErrorKind, SystemAmbient, Tag, machine,
+    Grant, Holder, Identity, Intent, OperationId, Outcome, Policy, RecordId, Rejection, Replay,
+    Retention, RunError, SettleRequest, Settled, Settlement, StoreError, StoreErrorKind,
+    SystemAmbient, Tag, machine,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::claimed::Claimed;
 use super::error::Fault;
 use super::handle::Lent;
 use super::open_transaction::{Begun, OpenTransaction};
