@@ -8,6 +8,7 @@ use sha2::Sha256;
 
 use crate::fingerprint::Fingerprint;
 use crate::key::{Key, hex};
+use crate::record::Record;
 use crate::reference::BusinessReference;
 use crate::scope::Scope;
 use crate::sketch::{Difference, Part, Sketch, Sketcher};
@@ -132,6 +133,13 @@ impl Identity {
     pub(crate) fn reference_id(&self, scope: &Scope, reference: &Key) -> RecordId {
         let parts = scope.parts().into_iter().chain([reference.expose()]);
         self.internal_id("reference", &parts.collect::<Vec<_>>().join("\u{1f}"))
+    }
+
+    /// What the business calls a record's intent, if the record lives under that.
+    pub fn reference_of<'r>(&self, record: &'r Record) -> Option<&'r str> {
+        let reference = record.key.as_ref()?;
+        let lives_there = self.reference_id(&record.scope, reference) == record.id;
+        lives_there.then(|| reference.expose())
     }
 
     /// The id of a record that Onceward keeps for itself. No scope and no key lead there.

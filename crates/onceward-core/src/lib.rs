@@ -38,6 +38,7 @@ mod scope;
 mod sketch;
 mod store;
 mod sweeper;
+mod template;
 
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
@@ -69,3 +70,4 @@ pub use store::{
     StoreErrorKind, Verdict,
 };
 pub use sweeper::{Sweeper, SweeperSettings, Swept};
+pub use template::{About, InvalidTemplate, Template};
