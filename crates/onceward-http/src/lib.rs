@@ -42,7 +42,7 @@ pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
 pub use observe::{Differing, Event, Observer, Would};
 pub use problem::{Code, PROBLEM_DOCS, Problem};
-pub use reply::{KEPT_HEADERS, TAG, outcome_of};
+pub use reply::{KEPT_HEADERS, NeverKept, TAG, outcome_of, outcome_of_all, response_of};
 pub use rules::{
     CompletionLost, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax,
     OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, Rules,

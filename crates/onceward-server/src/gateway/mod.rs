@@ -40,14 +40,16 @@ use crate::admin::Admin;
 use crate::api;
 use crate::census::Census;
 use crate::config::{self, Config, StoreKind};
+use crate::desk::Reception;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::store;
 use listener::{Running, Serving};
-use site::{Base, Site};
+use site::Base;
 use worker::Worker;
 
 pub(crate) use proxy::RequestBody;
+pub(crate) use site::Site;
 pub use site::SiteError;
 pub use tls::TlsError;
 pub(crate) use upstream::{Client, connector};
@@ -166,7 +168,9 @@ impl Gateway {
             let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
             let census = Census::new(self.base.store.clone(), every);
             let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
-            let admin = Admin { metrics, census, health }.router();
+            let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
+            let desk = Reception { store, identity, sites: Arc::clone(&self.sites) };
+            let admin = Admin { metrics, census, health }.router().merge(desk.router());
             let failed = |source| StartError::Listen { address, source };
             let (address, serving) = api::serve(address, admin).await.map_err(failed)?;
             self.admin = Some(address);
