@@ -405,8 +405,8 @@ async fn a_business_reference_is_committed_with_its_rows_and_known_under_every_k
         panic!("{refused:?}");
     };
     assert_eq!(operation, Some(first.operation));
-    let elsewhere = shop.pg.transact(&called("k2", "RF19"), async |tx| shop.insert(tx, "x").await);
-    let refused = elsewhere.await;
+    let elsewhere = called("k2", "RF19");
+    let refused = shop.pg.transact(&elsewhere, async |tx| shop.insert(tx, "x").await).await;
     assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch { .. }))), "{refused:?}");
     let record = shop.store.find(&first.operation).await.unwrap().unwrap();
     assert_eq!(record.key.unwrap().expose(), "RF18", "for those who look it up");
@@ -416,13 +416,14 @@ async fn a_business_reference_is_committed_with_its_rows_and_known_under_every_k
 async fn what_is_rolled_back_under_a_reference_never_was() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
-    let failed = shop.pg.transact(&called("k1", "RF20"), async |tx| {
+    let (first, second) = (called("k1", "RF20"), called("k2", "RF20"));
+    let failed = shop.pg.transact(&first, async |tx| {
         shop.insert(tx, "row").await?;
         Err::<String, _>(Failure::Release("no".to_owned()))
     });
     assert!(matches!(failed.await, Err(RunError::Released { .. })));
     assert_eq!(shop.rows("row").await, 0);
-    let again = shop.pg.transact(&called("k2", "RF20"), async |tx| shop.insert(tx, "row").await);
+    let again = shop.pg.transact(&second, async |tx| shop.insert(tx, "row").await);
     assert!(!again.await.unwrap().replayed);
     assert_eq!(shop.rows("row").await, 1);
 }
