@@ -27,6 +27,8 @@ struct Books {
     charges: Vec<Charge>,
     /// Keys whose first request or answer was lost already.
     lost: BTreeSet<String>,
+    /// Whether a key that comes again is charged again.
+    forgets_keys: bool,
 }
 
 /// Money that was taken.
@@ -53,6 +55,13 @@ pub struct NewCharge {
 }
 
 impl Provider {
+    /// One that charges whatever comes, under a known key too: the strictest witness of who
+    /// asks twice.
+    pub fn that_forgets_keys() -> Self {
+        let books = Books { forgets_keys: true, ..Books::default() };
+        Self { books: Arc::new(Mutex::new(books)) }
+    }
+
     /// All charges so far.
     pub fn charges(&self) -> Vec<Charge> {
         self.books().charges.clone()
@@ -82,7 +91,8 @@ async fn charge(
         return StatusCode::BAD_REQUEST.into_response();
     };
     let mut books = provider.books();
-    if let Some(charge) = books.charges.iter().find(|charge| charge.key == key) {
+    let known = books.charges.iter().find(|charge| charge.key == key);
+    if let Some(charge) = known.filter(|_| !books.forgets_keys) {
         println!("  provider: {key} again: it is {}", charge.id);
         return Json(charge).into_response();
     }

@@ -1,5 +1,6 @@
 //! The shop is killed at each of the six points where it may die, again and again, in front of a
-//! provider that loses requests and answers; the history checker judges what came of it.
+//! provider that loses requests and answers, and charges whatever comes, under a known key too; the
+//! history checker judges what came of it.
 //!
 //! `ONCEWARD_ROUNDS=100 cargo test -p example-payments --test crashes` is the long form.
 
@@ -53,7 +54,7 @@ impl Trial {
         let directory = tempfile::tempdir().unwrap();
         let records = directory.path().join("records");
         let store = store.replace("{records}", records.to_str().unwrap());
-        let provider = Provider::default();
+        let provider = Provider::that_forgets_keys();
         let line = Line::open(&provider, 0).await.unwrap();
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
         let client = client.timeout(Duration::from_secs(20)).build().unwrap();
