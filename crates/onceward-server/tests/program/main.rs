@@ -2,7 +2,9 @@
 //! it that keeps a ledger.
 
 mod book;
+mod canary;
 mod demo;
+mod ear;
 mod kills;
 mod pair;
 mod process;

@@ -23,8 +23,19 @@ impl Program {
 
     /// The same, with its logs going elsewhere.
     pub(crate) fn start_logging(arguments: &[&str], ready: &str, logs: Stdio) -> Self {
+        Self::start_with(arguments, ready, logs, &[])
+    }
+
+    /// The same, with variables of its own.
+    pub(crate) fn start_with(
+        arguments: &[&str],
+        ready: &str,
+        logs: Stdio,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(logs)
             .spawn()

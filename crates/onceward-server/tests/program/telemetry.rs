@@ -1,64 +1,17 @@
 //! What the program tells about itself, and what it keeps to itself.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
-use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
+use crate::ear::Ear;
 use crate::process::Program;
-
-/// Takes what comes by HTTP/1.1, and answers 200 to all of it.
-struct Ear {
-    address: SocketAddr,
-    heard: Receiver<(String, Vec<u8>)>,
-}
-
-impl Ear {
-    fn open() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, (say, heard)) = (listener.local_addr().unwrap(), mpsc::channel());
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let say = say.clone();
-                thread::spawn(move || listen(&stream, &say));
-            }
-        });
-        Self { address, heard }
-    }
-
-    fn next(&self) -> (String, Vec<u8>) {
-        self.heard.recv_timeout(Duration::from_secs(20)).unwrap()
-    }
-}
-
-fn listen(stream: &TcpStream, say: &Sender<(String, Vec<u8>)>) {
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).unwrap_or_default() == 0 {
-                return;
-            }
-        }
-        let length = head.to_lowercase();
-        let length = length.split("content-length: ").nth(1).and_then(|it| it.lines().next());
-        let mut body = vec![0; length.map_or(0, |it| it.parse().unwrap())];
-        reader.read_exact(&mut body).unwrap();
-        if say.send((head, body)).is_err() {
-            return;
-        }
-        let mut writer = stream;
-        writer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
-    }
-}
 
 const CANARIES: [&str; 4] =
     ["canary-key-7f3a", "canary-token-9b21", "canary-body-55d0", "canary-cookie-1e8c"];

@@ -1,0 +1,219 @@
+//! Secrets that are sent through everything, and are found nowhere.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::ear::Ear;
+use crate::process::Program;
+
+const KEY: &str = "canary-key-7f3a91";
+const BODY: &str = "canary-body-55d0e2";
+const RESULT: &str = "canary-result-3c77b0";
+const CALLER: &str = "canary-caller-9b21f4";
+const COOKIE: &str = "canary-cookie-1e8c6d";
+const OPERATOR: &str = "canary-operator-token-04aa";
+const WORKER: &str = "canary-worker-token-771b";
+const RESOLVER: &str = "canary-resolver-token-e0c2";
+const WRONG: &str = "canary-wrong-token-55e1";
+
+const CANARIES: [&str; 9] = [KEY, BODY, RESULT, CALLER, COOKIE, OPERATOR, WORKER, RESOLVER, WRONG];
+
+const VARIABLES: [(&str, &str); 3] =
+    [("CANARY_OPERATOR", OPERATOR), ("CANARY_WORKER", WORKER), ("CANARY_RESOLVER", RESOLVER)];
+
+/// Everything that the program is asked for in one run, and all that it leaves behind.
+struct Run {
+    directory: tempfile::TempDir,
+    /// What is to be searched: a name and the bytes.
+    told: Vec<(String, Vec<u8>)>,
+}
+
+impl Run {
+    fn new(sealed: bool) -> Self {
+        let (service, collector) = (Ear::open(), Ear::open());
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("onceward.toml");
+        std::fs::write(&config, settings(&service, &collector, directory.path(), sealed)).unwrap();
+        let logs = directory.path().join("logs");
+        let arguments = ["gateway", "--config", config.to_str().unwrap()];
+        let program = Program::start_with(
+            &arguments,
+            "claims at",
+            Stdio::from(File::create(&logs).unwrap()),
+            &VARIABLES,
+        );
+        let mut told = Vec::new();
+        let (admin, claims) =
+            (at(&program, "metrics at http://"), at(&program, "claims at http://"));
+        requests(program.address(), &mut told);
+        claiming(claims, &mut told);
+        operating(admin, &mut told);
+        let exported = Command::new(env!("CARGO_BIN_EXE_onceward"))
+            .args(["records", "export", "--to", "-", "--admin", &format!("http://{admin}")])
+            .env("ONCEWARD_TOKEN", OPERATOR)
+            .output()
+            .unwrap();
+        assert!(exported.status.success(), "{exported:?}");
+        told.push(("export".into(), [exported.stdout, exported.stderr].concat()));
+        let printed = program.printed.clone();
+        program.signal("-TERM");
+        told.push(("standard output".into(), (printed + &program.wait().1).into_bytes()));
+        told.push(("logs".into(), std::fs::read(&logs).unwrap()));
+        told.push(("traces".into(), collector.all()));
+        Self { directory, told }
+    }
+
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let mut files = Vec::new();
+        read_all(&self.directory.path().join("records"), &mut files);
+        assert!(files.iter().any(|(_, bytes)| bytes.len() > 100), "a store has files");
+        files
+    }
+}
+
+fn settings(service: &Ear, collector: &Ear, directory: &Path, sealed: bool) -> String {
+    let keys = directory.join("keys");
+    std::fs::write(&keys, "2026-11:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=").unwrap();
+    let seal = format!("sealing_keys_file = {:?}", keys.to_str().unwrap());
+    let records = format!("file:{}", directory.join("records").display());
+    format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+         [upstream]\nurl = \"http://{}\"\n\
+         [store]\nurl = \"{records}\"\n{}\n\
+         [admin]\naddress = \"127.0.0.1:0\"\n[claims]\naddress = \"127.0.0.1:0\"\n\
+         [[tokens]]\nname = \"ops\"\nrole = \"operator\"\nsecret_env = \"CANARY_OPERATOR\"\n\
+         [[tokens]]\nname = \"billing\"\nrole = \"worker\"\nsecret_env = \"CANARY_WORKER\"\n\
+         [resolver.http]\nurl = \"/known/{{operation}}\"\ntoken_env = \"CANARY_RESOLVER\"\n\
+         [reconciler]\nevery = \"50ms\"\nbackoff = \"50ms\"\n\
+         [telemetry]\ntraces = \"http://{}\"\nlog = \"trace\"\nformat = \"json\"\n",
+        service.address,
+        if sealed { &*seal } else { "" },
+        collector.address,
+    )
+}
+
+/// First, retry, mismatch, without credentials, and what is no request.
+fn requests(gateway: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
+    let head = format!(
+        "idempotency-key: {KEY}\r\nauthorization: Bearer {CALLER}\r\ncookie: session={COOKIE}\r\n"
+    );
+    let body = json!({ "card": BODY });
+    for (name, body) in [("first", &body), ("retry", &body), ("mismatch", &json!({ "c": BODY }))] {
+        told.push((name.into(), send(gateway, "POST /pay", &head, Some(body))));
+    }
+    let anonymous = format!("idempotency-key: {KEY}\r\n");
+    told.push(("anonymous".into(), send(gateway, "POST /pay", &anonymous, Some(&body))));
+    let broken = format!("idempotency-key: \"{KEY}\r\nauthorization: Bearer {CALLER}\r\n");
+    told.push(("broken key".into(), send(gateway, "POST /pay", &broken, Some(&body))));
+    let statuses: Vec<_> = told.iter().map(|(_, answer)| answer[9..12].to_vec()).collect();
+    assert_eq!(statuses, ["200", "200", "422", "401", "400"].map(|it| it.as_bytes().to_vec()));
+}
+
+/// Claimed and completed, claimed and left unknown, refused, malformed.
+fn claiming(claims: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
+    let worker = format!("authorization: Bearer {WORKER}\r\n");
+    let claim = |key: &str| {
+        let claim = json!({ "operation": "pay", "key": key, "payload": { "card": BODY } });
+        let answer = send(claims, "POST /v1/claims", &worker, Some(&claim));
+        (answer.clone(), read(&answer)["lease"].clone())
+    };
+    let (first, lease) = claim(KEY);
+    let done = json!({ "lease": lease, "result": { "receipt": RESULT } });
+    told.push(("claim".into(), first));
+    told.push(("complete".into(), send(claims, "POST /v1/claims/complete", &worker, Some(&done))));
+    let (_, lease) = claim(&format!("{KEY}-2"));
+    let lost = json!({ "lease": lease });
+    told.push(("unknown".into(), send(claims, "POST /v1/claims/unknown", &worker, Some(&lost))));
+    let wrong = format!("authorization: Bearer {WRONG}\r\n");
+    told.push(("wrong token".into(), send(claims, "POST /v1/claims", &wrong, Some(&lost))));
+    let odd = json!({ "operation": "pay", "key": KEY, "payload": BODY, "lease": BODY });
+    told.push(("malformed".into(), send(claims, "POST /v1/claims", &worker, Some(&odd))));
+}
+
+/// Looking at everything, and deciding.
+fn operating(admin: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
+    let operator = format!("authorization: Bearer {OPERATOR}\r\n");
+    let records = send(admin, "GET /v1/records?limit=100", &operator, None);
+    for record in read(&records)["records"].as_array().unwrap() {
+        let id = record["operation_id"].as_str().or(record["operation"].as_str()).unwrap();
+        let path = format!("GET /v1/records/{id}");
+        told.push(("record".into(), send(admin, &path, &operator, None)));
+    }
+    told.push(("records".into(), records));
+    for path in ["GET /v1/decisions", "GET /v1/stats", "GET /metrics", "GET /ready"] {
+        told.push((path.into(), send(admin, path, &operator, None)));
+    }
+    let wrong = format!("authorization: Bearer {WRONG}\r\n");
+    told.push(("wrong operator".into(), send(admin, "GET /v1/records", &wrong, None)));
+}
+
+#[test]
+fn no_secret_is_found_in_anything_that_is_told_or_kept() {
+    let run = Run::new(true);
+    for (place, bytes) in run.told.iter().chain(&run.files()) {
+        for canary in CANARIES {
+            assert!(!found(canary, bytes), "{canary} is in {place}: {}", shown(bytes));
+        }
+    }
+    assert!(run.told.iter().any(|(place, bytes)| place == "logs" && bytes.len() > 10_000));
+    assert!(run.told.iter().any(|(place, bytes)| place == "traces" && bytes.len() > 500));
+}
+
+/// Else the search proves nothing.
+#[test]
+fn without_a_seal_the_search_finds_what_is_stored() {
+    let run = Run::new(false);
+    let found_in = |canary| run.files().iter().any(|(_, bytes)| found(canary, bytes));
+    assert!(found_in(RESULT), "the result of a claim is stored as it came");
+    assert!(!found_in(KEY) && !found_in(WORKER), "keys and tokens are not stored at all");
+}
+
+fn found(canary: &str, bytes: &[u8]) -> bool {
+    bytes.windows(canary.len()).any(|window| window == canary.as_bytes())
+}
+
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(4_000)]).into_owned()
+}
+
+fn at(program: &Program, words: &str) -> SocketAddr {
+    let after = program.printed.split(words).nth(1).expect("an address");
+    after.split(['/', ',', '\n']).next().unwrap().parse().unwrap()
+}
+
+fn send(to: SocketAddr, line: &str, headers: &str, body: Option<&Value>) -> Vec<u8> {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let mut stream = TcpStream::connect(to).unwrap();
+    let request = format!(
+        "{line} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+/// The JSON of an answer.
+fn read(answer: &[u8]) -> Value {
+    let text = String::from_utf8_lossy(answer);
+    let body = text.split_once("\r\n\r\n").unwrap().1;
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn read_all(directory: &Path, files: &mut Vec<(String, Vec<u8>)>) {
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_all(&path, files);
+        } else {
+            files.push((path.display().to_string(), std::fs::read(&path).unwrap()));
+        }
+    }
+}
