@@ -18,6 +18,7 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use super::Desk;
 use super::clerk::Clerk;
 use super::orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
+use super::strict::Strict;
 use super::subject::Subject;
 use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
 use crate::api::{ApiProblem, Params, Payload};
@@ -92,6 +93,7 @@ impl IntoResponses for Deciding {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
         let mut all = Looking::responses();
         all.extend(refusals(&[
+            ("408", "The order came too slowly"),
             ("409", "There is nothing to decide, or not under this fence"),
             ("413", "The order is too large"),
             ("415", "The order is not application/json"),
@@ -182,7 +184,7 @@ async fn record(clerk: Clerk, Path(id): Path<String>, Params(look): Params<Look>
 async fn resolve(
     clerk: Clerk,
     Path(id): Path<String>,
-    Payload(order): Payload<Resolve>,
+    Payload(Strict(order)): Payload<Strict<Resolve>>,
 ) -> Answer<Shown> {
     Ok(Json(clerk.resolve(&subject(&id)?, &order).await?))
 }
@@ -201,7 +203,7 @@ async fn resolve(
 async fn release(
     clerk: Clerk,
     Path(id): Path<String>,
-    Payload(order): Payload<Release>,
+    Payload(Strict(order)): Payload<Strict<Release>>,
 ) -> Answer<Shown> {
     Ok(Json(clerk.release(&subject(&id)?, &order).await?))
 }
@@ -215,7 +217,7 @@ async fn release(
     request_body = Purge,
     responses((status = 200, description = "Removed", body = PurgeDone), Deciding)
 )]
-async fn purge(clerk: Clerk, Payload(order): Payload<Purge>) -> Answer<PurgeDone> {
+async fn purge(clerk: Clerk, Payload(Strict(order)): Payload<Strict<Purge>>) -> Answer<PurgeDone> {
     Ok(Json(clerk.purge(&order).await?))
 }
 
@@ -265,7 +267,10 @@ async fn stats(clerk: Clerk) -> Answer<Totals> {
     request_body = Verify,
     responses((status = 200, description = "What was read", body = VerifiedPage), Deciding)
 )]
-async fn verify(clerk: Clerk, Payload(order): Payload<Verify>) -> Answer<VerifiedPage> {
+async fn verify(
+    clerk: Clerk,
+    Payload(Strict(order)): Payload<Strict<Verify>>,
+) -> Answer<VerifiedPage> {
     Ok(Json(clerk.verify(&order).await?))
 }
 
