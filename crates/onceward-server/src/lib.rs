@@ -16,6 +16,7 @@ mod environment;
 pub mod gateway;
 mod health;
 mod metrics;
+mod resolver;
 mod run;
 mod store;
 mod telemetry;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use onceward_core::{Disposition, Meters, Settled, StateName, Stats};
+use onceward_core::{
+    Clock as _, Disposition, Meters, Round, Settled, StateName, Stats, SystemAmbient,
+};
 use onceward_http::{Event, Observer, Would};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
@@ -23,6 +25,8 @@ pub(crate) struct Metrics {
     store_errors: Family<Labels<2>, Counter>,
     observed: Family<Labels<2>, Counter>,
     observed_mismatches: Family<Labels<2>, Counter>,
+    recoveries: Family<Labels<1>, Counter>,
+    oldest_unknown: Gauge,
     by_operation: ByOperation,
     active: Family<Labels<1>, Gauge>,
     active_bytes: Gauge,
@@ -60,6 +64,7 @@ impl Metrics {
             registry.register(name, help, family.clone());
             family
         };
+        let recoveries = one("idempotency_recovery", "Unknown operations by what was found out");
         let by_operation = ByOperation {
             replays: one("idempotency_replay", "Retries that got the first answer"),
             conflicts: one("idempotency_conflict", "Keys used for another request"),
@@ -76,6 +81,12 @@ impl Metrics {
             "Bytes of all records",
             active_bytes.clone(),
         );
+        let oldest_unknown = Gauge::default();
+        registry.register(
+            "idempotency_record_age_seconds",
+            "Age of the oldest operation that is still unknown, as of the last round",
+            oldest_unknown.clone(),
+        );
         let registry = Mutex::new(registry);
         Arc::new(Self {
             registry,
@@ -86,6 +97,8 @@ impl Metrics {
             store_errors,
             observed,
             observed_mismatches,
+            recoveries,
+            oldest_unknown,
             by_operation,
             active,
             active_bytes,
@@ -113,6 +126,35 @@ impl Metrics {
         self.observed.get_or_create(&pair(operation, "would", would.name())).inc();
         if let Would::Mismatch(part) = would {
             self.observed_mismatches.get_or_create(&pair(operation, "part", part.name())).inc();
+        }
+    }
+
+    /// What a round of the reconciler came to.
+    pub(crate) fn reconciled(&self, round: &Round) {
+        let counts = [
+            ("happened", round.happened),
+            ("did_not_happen", round.did_not_happen),
+            ("still_unknown", round.still_unknown),
+            ("settled_elsewhere", round.settled_elsewhere),
+            ("failed", usize::from(round.failed.is_some())),
+        ];
+        for (verdict, count) in counts {
+            let counter = self.recoveries.get_or_create(&[("verdict", verdict.to_owned())]);
+            counter.inc_by(count as u64);
+        }
+        let age = round.oldest.map(|oldest| oldest.until(SystemAmbient::new().now()).as_secs());
+        self.oldest_unknown.set(i64::try_from(age.unwrap_or(0)).unwrap_or(i64::MAX));
+        match &round.failed {
+            Some(error) => tracing::warn!(%error, "reconciling failed, will go on"),
+            None if round.unknown > 0 => tracing::info!(
+                unknown = round.unknown,
+                happened = round.happened,
+                did_not_happen = round.did_not_happen,
+                still_unknown = round.still_unknown,
+                resting = round.resting,
+                "reconciled"
+            ),
+            None => {}
         }
     }
 
@@ -150,6 +192,10 @@ impl Observer for Metrics {
             }
             Event::Mismatch => {
                 existing("mismatch");
+                count(&self.by_operation.conflicts);
+            }
+            Event::ReferenceTaken => {
+                existing("reference_taken");
                 count(&self.by_operation.conflicts);
             }
             Event::InProgress => {

@@ -21,6 +21,9 @@ struct HttpDocument;
 #[cfg(all(doctest, feature = "axum", feature = "embedded", feature = "postgres"))]
 #[doc = include_str!("../../../docs/stores.md")]
 struct StoresDocument;
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/unknown.md")]
+struct UnknownDocument;
 #[cfg(all(doctest, feature = "embedded", feature = "sealed"))]
 #[doc = include_str!("../../../docs/sealing.md")]
 struct SealingDocument;

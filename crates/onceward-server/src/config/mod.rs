@@ -5,6 +5,7 @@
 
 mod lint;
 mod reference;
+mod resolver;
 mod rules;
 mod store_url;
 mod values;
@@ -18,7 +19,8 @@ use serde::Deserialize;
 pub use crate::api::Role;
 pub use lint::{Warning, lint};
 pub use reference::{REFERENCE, explain};
-pub use rules::{Operation, Outcomes, RuleSettings};
+pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
+pub use rules::{Lapse, Operation, Outcomes, RuleSettings};
 pub use store_url::{StoreKind, StoreUrl};
 pub use values::{Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share, UpstreamUrl};
 
@@ -51,6 +53,12 @@ pub struct Config {
     pub admin: Option<Admin>,
     /// Who may use the claims API and the admin API.
     pub tokens: Vec<Token>,
+    /// The path under which callers see their operations: `{prefix}/operations/{id}`.
+    pub operations_at: String,
+    /// Who knows what became of operations that nobody here knows of.
+    pub resolver: Option<Resolver>,
+    /// How often it is asked.
+    pub reconciler: Reconciler,
     /// Logs and traces.
     pub telemetry: Telemetry,
 }
@@ -70,6 +78,9 @@ impl Default for Config {
             limits: Limits::default(),
             admin: None,
             tokens: Vec::new(),
+            operations_at: "/onceward".into(),
+            resolver: None,
+            reconciler: Reconciler::default(),
             telemetry: Telemetry::default(),
         }
     }
@@ -533,6 +544,17 @@ impl Config {
                  say scope.single_tenant = true",
             );
         }
+        if !self.operations_at.starts_with('/') || self.operations_at.ends_with('/') {
+            let at = &self.operations_at;
+            return refuse(&format!("operations_at: {at:?} must begin with / and not end with it"));
+        }
+        match &self.resolver {
+            Some(resolver) => resolver.check()?,
+            None if self.resolves() => {
+                return refuse("on_lapse = \"resolve\" needs a [resolver] that can be asked");
+            }
+            None => {}
+        }
         let mut seen = BTreeMap::new();
         for operation in &self.operations {
             let id = (operation.method.0.to_string(), operation.route.clone());
@@ -542,6 +564,14 @@ impl Config {
             }
         }
         Ok(())
+    }
+}
+
+impl Config {
+    /// Whether any operation is to be resolved as soon as somebody asks for it.
+    fn resolves(&self) -> bool {
+        let own = self.operations.iter().map(|it| it.on_lapse);
+        own.chain([self.defaults.on_lapse]).any(|it| it == Some(Lapse::Resolve))
     }
 }
 
@@ -594,6 +624,14 @@ mod tests {
 
     #[test]
     fn values_that_do_not_fit_together_are_refused() {
+        assert!(error("operations_at = \"ops/\"").contains("\"ops/\" must begin with /"));
+        assert!(error("[defaults]\non_lapse = \"resolve\"").contains("[resolver]"));
+        assert!(error("[resolver]").contains("either [resolver.http] or [resolver.sql]"));
+        let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
+        assert!(address("payments/{operation}").contains("begins with /"));
+        assert!(address("/payments/{amount}").contains("{amount} is not known"));
+        let sql = "[resolver.sql]\nurl = \"redis://h\"\nquery = \"select 1\"";
+        assert!(error(sql).contains("resolver.sql.url"));
         assert!(error("listeners = []").contains("nobody could connect"));
         assert!(error("[scope]\ncaller = { claim = \"sub\" }").contains("[scope.jwt]"));
         assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use onceward_core::{Disposition, Expiry, OnLapse};
+use onceward_core::{Disposition, Expiry, Known, OnLapse};
 use onceward_http as http_layer;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -99,6 +99,32 @@ switches! {
     fingerprint_api_version: HeaderNameSetting,
     /// Names the fields in which a refused request differs.
     fingerprint_explain: bool,
+    /// Where a request has what the business calls it.
+    reference: ReferenceFrom,
+    /// What another key gets whose reference is known.
+    reference_known: ReferenceKnown,
+    /// How long a reference is known.
+    reference_ttl: Seconds,
+}
+
+/// Where a request has what the business calls it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReferenceFrom {
+    /// In a header.
+    Header(HeaderNameSetting),
+    /// In the JSON body, at a pointer such as `/payment/reference`.
+    Body(String),
+}
+
+/// What another key gets whose reference is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReferenceKnown {
+    /// The first answer.
+    Answer,
+    /// 409.
+    Conflict,
 }
 
 /// Whether requests are protected.
@@ -139,6 +165,8 @@ pub enum KeyFormat {
 pub enum Lapse {
     /// Its outcome is unknown.
     Unknown,
+    /// As `unknown`, and the resolver is asked as soon as somebody retries.
+    Resolve,
     /// The next one runs again: only where running twice does no harm.
     Takeover,
 }
@@ -311,11 +339,13 @@ impl RuleSettings {
                 Some(CompletionLost::Respond) | None => http_layer::CompletionLost::Respond,
             },
             fingerprint: self.fingerprint_rules(),
+            reference: self.reference_rules(),
             ttl: self.ttl.map(|it| it.0),
             expiry: self.expiry(),
             lease: self.lease.map(|it| it.0),
             on_lapse: self.on_lapse.map(|lapse| match lapse {
                 Lapse::Unknown => OnLapse::Unknown,
+                Lapse::Resolve => OnLapse::Resolve,
                 Lapse::Takeover => OnLapse::Takeover,
             }),
             ..base
@@ -349,6 +379,19 @@ impl RuleSettings {
             explain: self.fingerprint_explain.unwrap_or(base.explain),
             ..base
         }
+    }
+
+    fn reference_rules(&self) -> Option<http_layer::ReferenceRules> {
+        let from = match self.reference.clone()? {
+            ReferenceFrom::Header(name) => http_layer::ReferenceFrom::Header(name.0),
+            ReferenceFrom::Body(pointer) => http_layer::ReferenceFrom::Body(pointer),
+        };
+        let known = match self.reference_known {
+            Some(ReferenceKnown::Conflict) => Known::Conflict,
+            Some(ReferenceKnown::Answer) | None => Known::Answer,
+        };
+        let ttl = self.reference_ttl.map(|it| it.0);
+        Some(http_layer::ReferenceRules { from, known, ttl })
     }
 
     fn in_progress(&self) -> http_layer::InProgress {

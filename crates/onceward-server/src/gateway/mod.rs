@@ -29,7 +29,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use onceward_core::{Drained, Sweeper, SystemAmbient};
+use onceward_core::{Drained, Reconciler, Sweeper, SystemAmbient};
 use onceward_stores::SharedStore;
 use rustls::ServerConfig;
 use tokio::runtime;
@@ -162,6 +162,14 @@ impl Gateway {
     async fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
         let sweeper = Sweeper::new(self.base.store.clone(), Arc::new(SystemAmbient::new()));
         self.background.spawn(sweeper.run());
+        if let Some(resolver) = &self.base.resolver {
+            let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
+            let metrics = Arc::clone(&self.metrics);
+            let reconciler = Reconciler::new(store, Arc::clone(resolver), identity)
+                .settings(config.reconciler.settings(&config.defaults))
+                .report(move |round| metrics.reconciled(round));
+            self.background.spawn(reconciler.run());
+        }
         let client = Client::new(&config.upstream)?;
         self.background.spawn(self.health.clone().watch(client, config.upstream.clone()));
         if let Some(config::Admin { address }) = config.admin {
@@ -201,6 +209,9 @@ impl Gateway {
         }
         if config.store != current.store {
             return Err(ReloadError::NeedsRestart("store"));
+        }
+        if (&config.resolver, config.reconciler) != (&current.resolver, current.reconciler) {
+            return Err(ReloadError::NeedsRestart("resolver and reconciler"));
         }
         let site = Site::build(config, &self.base)?;
         let read: Result<Vec<_>, _> =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Request;
 use http::request::Parts;
-use onceward_core::{Engine, Identity, MeteredStore};
+use onceward_core::{Decisions, Engine, Identity, MeteredStore, Recovery, Resolver};
 use onceward_http::{
     Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
     Operation, Scoped, Source,
@@ -20,6 +20,7 @@ use crate::config::{self, Caps, Config, Owner, Quotas, StoreKind};
 use crate::desk::Keeping;
 use crate::environment::{NotSet, environment};
 use crate::metrics::Metrics;
+use crate::resolver::{self, ResolverError};
 use crate::store::{self, OpenError};
 
 /// A configuration, ready to serve. A reload makes a new one on the same engine.
@@ -57,6 +58,9 @@ pub enum SiteError {
     /// The store.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// Who is asked about operations that nobody knows of.
+    #[error(transparent)]
+    Resolver(#[from] ResolverError),
     /// Tokens of the APIs.
     #[error(transparent)]
     Tokens(#[from] TokensError),
@@ -66,6 +70,8 @@ pub enum SiteError {
 pub(crate) struct Base {
     pub(crate) store: SharedStore,
     pub(crate) engine: Engine,
+    /// Who is asked about operations that nobody here knows of.
+    pub(crate) resolver: Option<Arc<dyn Resolver>>,
     pub(crate) identity: Identity,
     metrics: Arc<Metrics>,
     room: Room,
@@ -86,9 +92,17 @@ impl Base {
         let metered = MeteredStore::new(store, name, metrics.store.clone());
         let shared: SharedStore = Arc::new(metered);
         let identity = store::identity(settings)?;
-        let engine = Engine::builder(shared.clone()).identity(identity.clone()).build();
+        let resolver = resolver::open(config, &identity)?;
+        let mut engine = Engine::builder(shared.clone()).identity(identity.clone());
+        if let Some(resolver) = &resolver {
+            let decisions = Decisions::new(shared.clone(), identity.clone());
+            let recovery = Recovery::new(shared.clone(), Arc::clone(resolver));
+            engine = engine.recovery(recovery.decisions(decisions));
+        }
+        let engine = engine.build();
         let room = Room::new(config.limits.buffer_bytes.0);
-        Ok(Self { store: shared, engine, identity, metrics: Arc::clone(metrics), room })
+        let metrics = Arc::clone(metrics);
+        Ok(Self { store: shared, engine, resolver, identity, metrics, room })
     }
 }
 
@@ -143,7 +157,8 @@ fn quota(quotas: &Quotas, config: &Config, base: &Base) -> Quota {
 }
 
 fn scoped(config: &Config, jwt: Option<&Jwt>, base: &Base) -> LayerBuilder<Scoped> {
-    let mut layer = Onceward::layer(base.engine.clone()).single_tenant();
+    let layer = Onceward::layer(base.engine.clone()).operations_at(&config.operations_at);
+    let mut layer = layer.single_tenant();
     if config.scope.single_tenant {
         return layer;
     }

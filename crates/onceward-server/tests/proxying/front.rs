@@ -12,6 +12,8 @@ use crate::wire::{Answer, Wire};
 /// Settings beside the usual ones: lines of `[[listeners]]` and `[upstream]`, and tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings<'a> {
+    /// Lines before every table.
+    pub(crate) before: &'a str,
     pub(crate) listener: &'a str,
     pub(crate) upstream: &'a str,
     pub(crate) tables: &'a str,
@@ -19,15 +21,15 @@ pub(crate) struct Settings<'a> {
 
 impl Default for Settings<'_> {
     fn default() -> Self {
-        Self { listener: "", upstream: "", tables: "[scope]\nsingle_tenant = true" }
+        Self { before: "", listener: "", upstream: "", tables: "[scope]\nsingle_tenant = true" }
     }
 }
 
 impl Settings<'_> {
     pub(crate) async fn before(self, upstream: &str) -> Front {
-        let Self { listener, upstream: more, tables } = self;
+        let Self { before, listener, upstream: more, tables } = self;
         let text = format!(
-            "[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
+            "{before}\n[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
              [upstream]\nurl = \"{upstream}\"\n{more}\n[store]\nurl = \"memory:\"\n{tables}"
         );
         let config = Config::parse(&text, Path::new("test.toml")).unwrap();

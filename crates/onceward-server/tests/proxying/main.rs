@@ -10,4 +10,5 @@ mod service;
 mod streams;
 mod targets;
 mod tls;
+mod unknown;
 mod wire;

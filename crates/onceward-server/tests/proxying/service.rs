@@ -182,6 +182,9 @@ impl Ledger {
         }
         self.read(number, request.body_mut()).await;
         match words[..] {
+            ["known", "200"] => known(),
+            ["known", "nonsense"] => plain(200, "{\"paid\":true}"),
+            ["known", code] => status(code.parse().unwrap()),
             ["status", code] => status(code.parse().unwrap()),
             ["outcome", said, code] => outcome(said, code.parse().unwrap()),
             ["large", size] => plain(200, "x".repeat(size.parse().unwrap())),
@@ -235,6 +238,12 @@ fn plain(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
     let response = Response::builder().status(status).header("content-type", "application/json");
     response.header("set-cookie", "a=1").body(body).unwrap()
+}
+
+/// What became of an operation, as a resolver tells it.
+fn known() -> Response<Body> {
+    let headers = r#"{"Location":"/payments/7"}"#;
+    plain(200, format!(r#"{{"status":201,"headers":{headers},"body":{{"paid":true}}}}"#))
 }
 
 /// Switches to a protocol in which the service repeats what it is told.

@@ -34,6 +34,7 @@
 //! Calls that come while all connections are busy share a statement. See `docs/stores.md` for
 //! the tables and the settings.
 
+mod claimed;
 mod columns;
 mod error;
 #[cfg(feature = "tiered")]
@@ -44,6 +45,7 @@ mod in_sqlx;
 mod lanes;
 mod migrate;
 mod open_transaction;
+mod resolver;
 mod row;
 mod schema;
 mod session;
@@ -74,6 +76,7 @@ pub use error::OpenError;
 pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
+pub use resolver::SqlResolver;
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
 #[cfg(feature = "sqlx")]

@@ -1,0 +1,213 @@
+//! What becomes of requests whose outcome nobody knew: the gateway asks who does.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::front::{Front, Settings};
+use crate::service::Service;
+use crate::wire::Answer;
+
+const ONE: &str = "[scope]\nsingle_tenant = true\n";
+const OFTEN: &str = "[reconciler]\nevery = \"30ms\"\nbackoff = \"30ms\"\n";
+
+fn json(answer: &Answer) -> Value {
+    serde_json::from_str(&answer.body).unwrap()
+}
+
+/// A request whose outcome nobody knows: its operation.
+async fn unknown(front: &Front) -> String {
+    assert_eq!(front.post("/status/500", "k", "").await.status, 500);
+    let refused = front.post("/status/500", "k", "").await;
+    // Somebody may have found out already.
+    json(&refused)["operation"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Asks again until it is not unknown any more.
+async fn known(front: &Front) -> Answer {
+    for _ in 0..500 {
+        let answer = front.post("/status/500", "k", "").await;
+        if answer.status != 409 {
+            return answer;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it stays unknown");
+}
+
+fn questions(service: &Service) -> Vec<String> {
+    service.lines().into_iter().filter(|line| line.contains("/known/")).collect()
+}
+
+/// How often the operation itself was run.
+fn runs(service: &Service) -> usize {
+    service.lines().iter().filter(|line| line.starts_with("POST")).count()
+}
+
+fn by_http(path: &str, more: &str) -> String {
+    format!("{ONE}{OFTEN}[resolver.http]\nurl = \"{path}\"\n{more}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_upstream_knows_is_what_retries_get() {
+    let service = Service::start().await;
+    let path = "/known/200?operation={operation}&key={downstream_key}&name={operation_name}";
+    let front = Front::with(&service, &by_http(path, "")).await;
+    unknown(&front).await;
+    let answer = known(&front).await;
+    assert!(answer.is_replay());
+    assert_eq!((answer.status, &*answer.body), (201, r#"{"paid":true}"#));
+    assert_eq!(answer.header("location").as_deref(), Some("/payments/7"));
+    assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
+    let question = questions(&service)[0].clone();
+    assert!(question.contains("&key=ow_") && question.ends_with("&name=POST%20%2A"), "{question}");
+
+    let operation = question.split_once("operation=").unwrap().1.split('&').next().unwrap();
+    let page = front.get(&format!("/onceward/operations/{operation}")).await;
+    assert_eq!((page.status, json(&page)["state"].as_str()), (200, Some("completed")));
+    assert_eq!(json(&page)["result"]["location"], "/payments/7");
+    let result = front.get(json(&page)["result"]["href"].as_str().unwrap()).await;
+    assert_eq!((result.status, result.body), (201, answer.body));
+    assert_eq!(runs(&service), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_upstream_does_not_have_runs_again_after_its_grace() {
+    let service = Service::start().await;
+    let front = Front::with(&service, &by_http("/known/404", "grace = \"1ms\"")).await;
+    unknown(&front).await;
+    let again = known(&front).await;
+    assert_eq!((again.status, again.is_replay()), (500, false));
+    assert!(runs(&service) >= 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_evidence_leaves_it_unknown() {
+    let service = Service::start().await;
+    for (path, grace) in [
+        ("/known/404", "1h"),
+        ("/known/503", "1ms"),
+        ("/known/302", "1ms"),
+        ("/known/204", "1ms"),
+        ("/known/nonsense", "1ms"),
+        ("/known/404?reference={reference}", "1ms"),
+        ("http://127.0.0.1:1/{operation}", "1ms"),
+    ] {
+        let runs = runs(&service);
+        let front = Front::with(&service, &by_http(path, &format!("grace = \"{grace}\""))).await;
+        let operation = unknown(&front).await;
+        if !path.contains('{') {
+            let asked = questions(&service).len();
+            service.until(|seen| seen.len() > asked + runs + 1).await;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await; // rounds in which nothing comes of it
+        let refused = front.post("/status/500", "k", "").await;
+        assert_eq!(refused.problem(), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()), "{path}");
+        let page = front.get(&format!("/onceward/operations/{operation}")).await;
+        assert_eq!(json(&page)["problem"]["code"], "IDEMPOTENCY_OUTCOME_UNKNOWN");
+        assert_eq!(self::runs(&service), runs + 1, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_on_lapse_resolve_the_retry_itself_asks() {
+    let service = Service::start().await;
+    let tables = format!(
+        "{ONE}[reconciler]\nevery = \"1h\"\n[defaults]\non_lapse = \"resolve\"\n\
+         [resolver.http]\nurl = \"/known/200\"\n"
+    );
+    let front = Front::with(&service, &tables).await;
+    assert_eq!(front.post("/status/500", "k", "").await.status, 500);
+    let answer = front.post("/status/500", "k", "").await;
+    assert_eq!((answer.status, answer.is_replay()), (201, true));
+    assert_eq!(questions(&service).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_is_asked_with_its_token_and_nobody_sees_the_clients_key() {
+    let service = Service::start().await;
+    // A variable that every process has.
+    let front = Front::with(&service, &by_http("/known/200", "token_env = \"PATH\"")).await;
+    unknown(&front).await;
+    known(&front).await;
+    let question = service.seen().into_iter().find(|seen| seen.line.contains("/known/")).unwrap();
+    let token = format!("Bearer {}", std::env::var("PATH").unwrap());
+    assert_eq!(question.header("authorization"), Some(&*token));
+    assert_eq!(question.header("idempotency-key"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_postgresql_are_what_retries_get() {
+    let Some(server) = onceward_services::postgres() else { return };
+    let sql = |sql: &str| onceward_services::query(&server, sql).unwrap();
+    sql("CREATE TABLE payment (operation uuid, reply json)");
+    let service = Service::start().await;
+    let query = "SELECT 201 AS status, reply::text AS body FROM payment \
+                 WHERE operation = {operation}::uuid";
+    let tables = |grace: &str| {
+        let (url, often) = (server.url(), OFTEN);
+        format!(
+            "{ONE}{often}[resolver.sql]\nurl = \"{url}\"\nquery = \"{query}\"\ngrace = \"{grace}\"\n"
+        )
+    };
+    let front = Front::with(&service, &tables("1h")).await;
+    let operation = unknown(&front).await;
+    tokio::time::sleep(Duration::from_millis(200)).await; // no row yet: rounds in which nothing comes of it
+    assert_eq!(front.post("/status/500", "k", "").await.status, 409);
+    sql(&format!("INSERT INTO payment VALUES ('{operation}', '{{\"b\": 1, \"a\": 2}}')"));
+    let answer = known(&front).await;
+    assert_eq!((answer.status, &*answer.body), (201, r#"{"b": 1, "a": 2}"#));
+    assert_eq!(answer.header("content-type").as_deref(), Some("application/json"));
+    assert_eq!(runs(&service), 1);
+
+    let front = Front::with(&service, &tables("1ms")).await;
+    assert_eq!(front.post("/status/500", "k", "").await.status, 500);
+    let again = known(&front).await;
+    assert_eq!((again.status, again.is_replay()), (500, false), "no row: it runs again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_known_reference_is_answered_under_every_key() {
+    let service = Service::start().await;
+    let tables = format!(
+        "{ONE}[[operations]]\nname = \"pay\"\nroute = \"/pay\"\n\
+         reference = {{ header = \"x-reference\" }}\n\
+         [[operations]]\nname = \"send\"\nroute = \"/send\"\nreference_known = \"conflict\"\n\
+         reference = {{ body = \"/a\" }}\n"
+    );
+    let front = Front::with(&service, &tables).await;
+    let reference = "x-reference: RF18\r\n";
+    let first = front.post("/pay", "k1", reference).await;
+    let again = front.post("/pay", "k2", reference).await;
+    assert_eq!((again.status, &again.body, again.is_replay()), (201, &first.body, true));
+    assert!(!front.post("/pay", "k3", "x-reference: RF19\r\n").await.is_replay());
+
+    assert_eq!(front.post("/send", "k1", "").await.status, 201);
+    let taken = front.post("/send", "k2", "").await;
+    assert_eq!(taken.problem(), (409, "BUSINESS_REFERENCE_TAKEN".into()));
+    assert_eq!(service.runs(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_are_where_the_configuration_says_and_for_their_callers_only() {
+    let service = Service::start().await;
+
+    let accepted = "[defaults]\nin_progress = \"accepted\"";
+    let at = "operations_at = \"/ops\"";
+    let front = Settings { before: at, tables: accepted, ..Settings::default() };
+    let front = front.before(&service.base()).await;
+    let (a, b) = ("authorization: Bearer a\r\n", "authorization: Bearer b\r\n");
+    let (path, key) = ("/silent", "k");
+    let mut first = front.connect().await;
+    first.send(&crate::front::post(path, key, a)).await;
+    service.until(|seen| !seen.is_empty()).await;
+    let told = front.post(path, key, a).await;
+    assert_eq!(told.status, 202);
+    let page = told.header("location").unwrap();
+    assert!(page.starts_with("/ops/operations/"), "{page}");
+    let get = |who: &str| format!("GET {page} HTTP/1.1\r\nhost: shop\r\n{who}\r\n");
+    let seen = front.send(&get(a)).await;
+    assert_eq!((seen.status, json(&seen)["state"].as_str()), (200, Some("running")));
+    assert_eq!(front.send(&get(b)).await.problem(), (404, "OPERATION_NOT_FOUND".into()));
+    assert_eq!(front.send(&get("")).await.status, 401);
+}
