@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
@@ -23,6 +23,9 @@ use super::subject::Subject;
 use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
 use crate::api::{ApiProblem, Params, Payload};
 use crate::gateway::Site;
+
+/// Largest order: a reply in base64 that is larger than any that is kept by default.
+const ORDER_BYTES_MAX: usize = 32 << 20;
 
 /// Where callers of the admin API are asked for their tokens, and led to a clerk.
 #[derive(Clone)]
@@ -55,6 +58,7 @@ impl Reception {
                 )
                 .detail("/openapi.json tells what is.")
             })
+            .layer(DefaultBodyLimit::max(ORDER_BYTES_MAX))
             .with_state(self)
     }
 }

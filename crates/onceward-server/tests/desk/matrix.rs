@@ -99,9 +99,14 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
         assert!(document["paths"].get(path).is_some(), "{path}");
     }
     let explained = include_str!("../../../../docs/errors.md");
-    for code in
-        ["FENCE_MOVED", "LEASE_LIVE", "ALREADY_SETTLED", "ALL_TENANTS_NEEDED", "RECORD_UNREADABLE"]
-    {
+    for code in [
+        "FENCE_MOVED",
+        "LEASE_LIVE",
+        "ALREADY_SETTLED",
+        "ALL_TENANTS_NEEDED",
+        "RECORD_UNREADABLE",
+        "SEALING_KEYS_NEEDED",
+    ] {
         assert!(explained.contains(&format!("\n## {code}\n")), "{code}");
     }
 }

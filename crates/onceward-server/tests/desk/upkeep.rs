@@ -74,6 +74,14 @@ fn what_is_sealed_anew_needs_the_old_key_no_more() {
     assert_eq!(run(NEW, &["store", "verify"]).code, Some(0));
     let shown = run(NEW, &["records", "show", &id, "--outcome", "--json"]);
     assert!(shown.out.contains("cGFpZA=="), "{shown:?}");
+    // Without any keys nothing is decided: gateways could not read it.
+    let lost = record("acme", "lost", |_| onceward_core::State::Unknown);
+    crate::world::fill(&url, std::slice::from_ref(&lost));
+    let (door, id) = (Door::Store(url.clone()), lost.operation.to_string());
+    let release = ["records", "release", &id, "--reason", "voided", "--yes"];
+    assert!(door.fails(&release).contains("The store is sealed"));
+    assert_eq!(run(NEW, &release).code, Some(0));
+    assert!(run(NEW, &["operations", "trail", &id]).out.contains("voided"));
     let none = Door::Store(url.clone()).fails(&["store", "reseal"]);
     assert!(none.contains("nothing is sealed"), "{none}");
 }
