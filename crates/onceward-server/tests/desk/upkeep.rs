@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use crate::world::{Door, completed, finish, onceward, record};
-use onceward_core::StoreAdmin as _;
 use onceward_stores::Connect;
 use onceward_stores::sealed::Keys;
 
