@@ -7,6 +7,7 @@ use onceward_services::{Found, Program, or_skip};
 const ALERTS: &str = include_str!("../../../ops/alerts.yml");
 const DASHBOARD: &str = include_str!("../../../ops/dashboard.json");
 const METRICS: &str = include_str!("../src/metrics.rs");
+const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const TABLE: &str = include_str!("../../../docs/metrics.md");
 
 /// The names in a text that look like metrics of ours.
@@ -25,6 +26,14 @@ fn alerts_and_dashboard_name_metrics_that_the_table_explains() {
             let metric = metric.trim_end_matches("_bucket");
             assert!(TABLE.contains(&format!("`{metric}`")), "{metric} is not in docs/metrics.md");
         }
+    }
+}
+
+#[test]
+fn every_alert_is_answered_by_the_runbook() {
+    let alerts = ALERTS.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    for alert in alerts {
+        assert!(RUNBOOK.contains(&format!("`{alert}`")), "{alert} is not in docs/runbook.md");
     }
 }
 

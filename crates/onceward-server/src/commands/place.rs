@@ -37,6 +37,7 @@ pub(crate) struct StorePlace {
     /// Open this store: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
     ///
     /// Others can read a command line: put a URL with a password into a configuration file.
+    /// A store that is sealed, or whose ids are made with a secret, needs --config.
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     store: Option<StoreUrl>,
 }

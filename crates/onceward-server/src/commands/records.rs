@@ -266,6 +266,7 @@ async fn resolve(args: ResolveArgs) -> Fallible {
         body.len()
     );
     confirm(&what, yes)?;
+    let _not_in_the_middle = Interrupt::listen()?;
     let keep_seconds = args.keep.map(|it| it.as_secs());
     let order = Resolve { fence: seen.record.fence, reason, reply, keep_seconds };
     done(&place, &desk.resolve(&args.id, &order).await?)
@@ -277,6 +278,7 @@ async fn release(id: &Subject, force: Force) -> Fallible {
     let seen = desk.record(id, &Look::default()).await?;
     let what = format!("{}\nwill be released: the next retry runs it again", about(&seen, &reason));
     confirm(&what, yes)?;
+    let _not_in_the_middle = Interrupt::listen()?;
     let order = Release { fence: seen.record.fence, reason };
     done(&place, &desk.release(id, &order).await?)
 }

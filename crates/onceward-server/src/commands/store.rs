@@ -100,7 +100,7 @@ async fn stats(place: &Place) -> Fallible {
     }
     out::line(format!("{:10} {:>15}", "records", out::count(totals.records)))?;
     for total in &totals.by_state {
-        out::line(format!("  {:8} {:>15}", total.state, out::count(total.records)))?;
+        out::line(format!("  {:9} {:>14}", total.state, out::count(total.records)))?;
     }
     out::line(format!("{:10} {:>15}", "about", out::size(totals.bytes)))
 }

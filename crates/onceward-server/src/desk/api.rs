@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::extract::{FromRequestParts, Path};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
@@ -18,10 +18,14 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use super::Desk;
 use super::clerk::Clerk;
 use super::orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
+use super::strict::Strict;
 use super::subject::Subject;
 use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
 use crate::api::{ApiProblem, Params, Payload};
 use crate::gateway::Site;
+
+/// Largest order: a reply in base64 that is larger than any that is kept by default.
+const ORDER_BYTES_MAX: usize = 32 << 20;
 
 /// Where callers of the admin API are asked for their tokens, and led to a clerk.
 #[derive(Clone)]
@@ -54,6 +58,7 @@ impl Reception {
                 )
                 .detail("/openapi.json tells what is.")
             })
+            .layer(DefaultBodyLimit::max(ORDER_BYTES_MAX))
             .with_state(self)
     }
 }
@@ -92,6 +97,7 @@ impl IntoResponses for Deciding {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
         let mut all = Looking::responses();
         all.extend(refusals(&[
+            ("408", "The order came too slowly"),
             ("409", "There is nothing to decide, or not under this fence"),
             ("413", "The order is too large"),
             ("415", "The order is not application/json"),
@@ -182,7 +188,7 @@ async fn record(clerk: Clerk, Path(id): Path<String>, Params(look): Params<Look>
 async fn resolve(
     clerk: Clerk,
     Path(id): Path<String>,
-    Payload(order): Payload<Resolve>,
+    Payload(Strict(order)): Payload<Strict<Resolve>>,
 ) -> Answer<Shown> {
     Ok(Json(clerk.resolve(&subject(&id)?, &order).await?))
 }
@@ -201,7 +207,7 @@ async fn resolve(
 async fn release(
     clerk: Clerk,
     Path(id): Path<String>,
-    Payload(order): Payload<Release>,
+    Payload(Strict(order)): Payload<Strict<Release>>,
 ) -> Answer<Shown> {
     Ok(Json(clerk.release(&subject(&id)?, &order).await?))
 }
@@ -215,7 +221,7 @@ async fn release(
     request_body = Purge,
     responses((status = 200, description = "Removed", body = PurgeDone), Deciding)
 )]
-async fn purge(clerk: Clerk, Payload(order): Payload<Purge>) -> Answer<PurgeDone> {
+async fn purge(clerk: Clerk, Payload(Strict(order)): Payload<Strict<Purge>>) -> Answer<PurgeDone> {
     Ok(Json(clerk.purge(&order).await?))
 }
 
@@ -265,7 +271,10 @@ async fn stats(clerk: Clerk) -> Answer<Totals> {
     request_body = Verify,
     responses((status = 200, description = "What was read", body = VerifiedPage), Deciding)
 )]
-async fn verify(clerk: Clerk, Payload(order): Payload<Verify>) -> Answer<VerifiedPage> {
+async fn verify(
+    clerk: Clerk,
+    Payload(Strict(order)): Payload<Strict<Verify>>,
+) -> Answer<VerifiedPage> {
     Ok(Json(clerk.verify(&order).await?))
 }
 

@@ -5,8 +5,10 @@
 
 use http::StatusCode;
 use onceward_core::{
-    Decided, Decision, Fence, Fenced, Record, ResolveRequest, Retention, State, Verdict,
+    Decided, Decision, Fence, Fenced, Query, Record, ResolveRequest, Retention, State, StateName,
+    Verdict,
 };
+use onceward_stores::sealed;
 use sha2::{Digest, Sha256};
 
 use super::clerk::{Clerk, told};
@@ -66,10 +68,24 @@ impl Clerk {
     async fn decidable(&self, subject: &Subject, fence: u64) -> Result<Record, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
         let record = self.found_to_change(subject).await?;
+        self.must_open_seals().await?;
         if record.fence != Fence(fence) {
             return Err(moved(&record));
         }
         Ok(record)
+    }
+
+    /// Whoever has no keys of a sealed store would write what its gateways refuse to read: all
+    /// outcomes are sealed there, so any one tells.
+    async fn must_open_seals(&self) -> Result<(), ApiProblem> {
+        let standing = Some(StateName::Completed);
+        let any = self.store.list(&Query { standing, limit: 1, ..Query::default() }).await;
+        let any = any.map_err(told)?;
+        let outcome = any.records.first().and_then(|record| record.state.outcome());
+        match outcome {
+            Some(outcome) if outcome.tag == sealed::TAG => Err(keys_missing()),
+            _ => Ok(()),
+        }
     }
 
     /// In a task of its own: whoever hangs up has decided all the same, and no decision is
@@ -164,6 +180,14 @@ fn stopping() -> ApiProblem {
     ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", title)
         .detail("It may have been decided; look, or send it again.")
         .retryable()
+}
+
+fn keys_missing() -> ApiProblem {
+    let title = "The store is sealed";
+    ApiProblem::new(StatusCode::CONFLICT, "SEALING_KEYS_NEEDED", title).detail(
+        "Gateways could not read what is decided without its keys: give --config FILE with \
+         store.sealing_keys_file or store.sealing_keys_env, or ask a gateway by --admin URL.",
+    )
 }
 
 fn moved(record: &Record) -> ApiProblem {

@@ -14,6 +14,7 @@ mod moment;
 mod orders;
 mod remote;
 mod reply;
+mod strict;
 mod subject;
 mod views;
 

@@ -17,7 +17,7 @@ use super::packer::Packer;
 use super::{Compression, payload};
 
 /// The codec of sealed outcomes, with the version of this layout.
-pub(super) const TAG: Tag = Tag::from_static("sealed/v1");
+pub const TAG: Tag = Tag::from_static("sealed/v1");
 
 /// Largest outcome that is packed. What says that it unpacks to more is refused before
 /// anything is unpacked; larger ones are sealed as they are.

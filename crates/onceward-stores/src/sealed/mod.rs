@@ -60,7 +60,7 @@ use onceward_core::{
     StoreAdmin, StoreError, Verdict,
 };
 
-pub use envelope::SEAL_BYTES_MAX;
+pub use envelope::{SEAL_BYTES_MAX, TAG};
 pub use error::{SealError, SealProblem};
 pub use keys::{KEY_BYTES, KEY_ID_BYTES_MAX, KeyProblem, Keys, KeysError};
 pub use reseal::Resealed;

@@ -1,5 +1,6 @@
 //! Copying one store into another.
 
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,7 +47,7 @@ impl CopyArgs {
 }
 
 async fn copy(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt) -> Fallible {
-    let total = from.stats().await.map_err(failed)?.records;
+    let total = from.stats().await.map_err(|error| failed(&error))?.records;
     let mut progress = Progress::new("records copied", Some(total));
     let done = Arc::new(AtomicU64::new(0));
     let counting = Arc::clone(&done);
@@ -63,7 +64,7 @@ async fn copy(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt) -
             count(total)
         ))
     };
-    let copied = interrupt.or(copying).await.map_err(stopped)?.map_err(failed)?;
+    let copied = interrupt.or(copying).await.map_err(stopped)?.map_err(|error| failed(&error))?;
     tell(&copied)
 }
 
@@ -83,13 +84,14 @@ fn tell(copied: &Copied) -> Fallible {
 }
 
 async fn compare(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt) -> Fallible {
-    let total = from.stats().await.map_err(failed)?.records;
+    let total = from.stats().await.map_err(|error| failed(&error))?.records;
     let mut progress = Progress::new("records compared", Some(total));
     let comparing = onceward_stores::verify(from, to, move |verified| progress.at(verified.equal));
     let stopped = |Interrupted| {
         Failure::Interrupted("everything was copied, and not all of it compared".to_owned())
     };
-    let verified = interrupt.or(comparing).await.map_err(stopped)?.map_err(failed)?;
+    let verified =
+        interrupt.or(comparing).await.map_err(stopped)?.map_err(|error| failed(&error))?;
     tell_differences(&verified)
 }
 
@@ -106,8 +108,7 @@ fn tell_differences(verified: &Verified) -> Fallible {
     if verified.is_clean() { Ok(()) } else { Err("the two stores differ".into()) }
 }
 
-fn failed(error: StoreError) -> Failure {
-    let told = |source: &Box<dyn std::error::Error + Send + Sync>| format!(": {source}");
-    let source = error.source.as_ref().map(told).unwrap_or_default();
+fn failed(error: &StoreError) -> Failure {
+    let source = error.source().map(|it| format!(": {it}")).unwrap_or_default();
     Failure::Told(format!("{error}{source}; what was copied stays, run it again"))
 }

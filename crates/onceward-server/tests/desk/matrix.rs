@@ -1,0 +1,112 @@
+//! Who may do what: every endpoint by everybody.
+
+use crate::book::Book;
+use crate::world::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record};
+use onceward_core::State;
+
+/// The answers to nobody, somebody with a wrong token, a reader, a worker, an operator, and
+/// an operator of the tenant acme, in this order.
+type Row = (&'static str, String, String, [u16; 6]);
+
+fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<Row> {
+    let (own, foreign) = (ours.operation, theirs.operation);
+    let (own_record, foreign_record) = (ours.id, theirs.id);
+    let order = "{\"fence\":1,\"reason\":\"because\"}".to_owned();
+    let reply = "{\"fence\":1,\"reason\":\"because\",\"reply\":{\"status\":200}}".to_owned();
+    let none = String::new;
+    let get = |path: String, answers| ("GET", path, none(), answers);
+    let post = |path: String, body: &str, answers| ("POST", path, body.to_owned(), answers);
+    // A wrong fence is the last thing that is refused: whoever sees 409 was let in.
+    vec![
+        get("/v1/records".into(), [401, 401, 200, 200, 200, 200]),
+        get("/v1/records?outcomes=true".into(), [401, 401, 403, 403, 200, 200]),
+        get(format!("/v1/records/{own}"), [401, 401, 200, 200, 200, 200]),
+        get(format!("/v1/records/{own_record}"), [401, 401, 200, 200, 200, 200]),
+        get(format!("/v1/records/{own}?outcome=true"), [401, 401, 403, 403, 200, 200]),
+        get(format!("/v1/records/{foreign}"), [401, 401, 200, 200, 200, 404]),
+        get(format!("/v1/records/{foreign_record}"), [401, 401, 200, 200, 200, 404]),
+        get(format!("/v1/operations/{own}"), [401, 401, 200, 200, 200, 200]),
+        get(format!("/v1/operations/{foreign}"), [401, 401, 200, 200, 200, 404]),
+        get("/v1/decisions".into(), [401, 401, 200, 200, 200, 200]),
+        get(format!("/v1/decisions?operation={own}"), [401, 401, 200, 200, 200, 200]),
+        get(format!("/v1/decisions?operation={foreign}"), [401, 401, 200, 200, 200, 404]),
+        get("/v1/stats".into(), [401, 401, 200, 200, 200, 403]),
+        post("/v1/verify".into(), "{}", [401, 401, 200, 200, 200, 403]),
+        post("/v1/purge".into(), "{}", [401, 401, 403, 403, 200, 403]),
+        post(format!("/v1/records/{own}/release"), &order, [401, 401, 403, 403, 409, 409]),
+        post(format!("/v1/records/{foreign}/release"), &order, [401, 401, 403, 403, 409, 404]),
+        post(format!("/v1/records/{own}/resolve"), &reply, [401, 401, 403, 403, 409, 409]),
+        post(format!("/v1/records/{foreign}/resolve"), &reply, [401, 401, 403, 403, 409, 404]),
+        get("/openapi.json".into(), [200; 6]),
+        get("/live".into(), [200; 6]),
+        get("/metrics".into(), [200; 6]),
+        get("/v1/nothing".into(), [404; 6]),
+        post("/v1/stats".into(), "{}", [405; 6]),
+        ("DELETE", "/v1/decisions".into(), none(), [405; 6]),
+    ]
+}
+
+#[test]
+fn everybody_gets_what_their_token_allows_at_every_endpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", directory.path().join("data").display());
+    let ours = record("acme", "ours", |_| State::Unknown);
+    let theirs = record("globex", "theirs", |_| State::Unknown);
+    fill(&url, &[ours.clone(), theirs.clone()]);
+    let gateway = Gateway::start(&url, Book::open().address, directory.path());
+    let wrong = format!("{OLGA}-not");
+    let tokens = [None, Some(&*wrong), Some(RITA), Some(WILL), Some(OLGA), Some(TINA)];
+    for (method, path, body, expected) in matrix(&ours, &theirs) {
+        let got = tokens.map(|token| ask(gateway.admin, method, &path, token, &body).0);
+        assert_eq!(got, expected, "{method} {path}");
+    }
+
+    // Who is tied to a tenant is not told that there are others.
+    let list =
+        |query: &str| ask(gateway.admin, "GET", &format!("/v1/records{query}"), Some(TINA), "").1;
+    for query in ["", "?limit=1", "?internal=true", "?tenant=globex", "?state=unknown"] {
+        assert!(!list(query).contains("globex"), "{query}: {}", list(query));
+    }
+    assert!(list("").contains(&ours.operation.to_string()));
+    let bodies =
+        [theirs.operation, record("acme", "none", |_| State::Unknown).operation].map(|id| {
+            let body = ask(gateway.admin, "GET", &format!("/v1/records/{id}"), Some(TINA), "").1;
+            body.replace(&id.to_string(), "ID")
+        });
+    assert_eq!(bodies[0], bodies[1], "what is not there and what is not hers look the same");
+}
+
+#[test]
+fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", directory.path().join("data").display());
+    let gateway = Gateway::start(&url, Book::open().address, directory.path());
+    let (_, text) = ask(gateway.admin, "GET", "/openapi.json", None, "");
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    for path in [
+        "/v1/records",
+        "/v1/records/{id}",
+        "/v1/records/{id}/resolve",
+        "/v1/records/{id}/release",
+        "/v1/purge",
+        "/v1/operations/{id}",
+        "/v1/decisions",
+        "/v1/stats",
+        "/v1/verify",
+        "/openapi.json",
+    ] {
+        assert!(document["paths"].get(path).is_some(), "{path}");
+    }
+    let explained = include_str!("../../../../docs/errors.md");
+    for code in [
+        "FENCE_MOVED",
+        "LEASE_LIVE",
+        "ALREADY_SETTLED",
+        "ALL_TENANTS_NEEDED",
+        "RECORD_UNREADABLE",
+        "SEALING_KEYS_NEEDED",
+    ] {
+        assert!(explained.contains(&format!("\n## {code}\n")), "{code}");
+    }
+}
