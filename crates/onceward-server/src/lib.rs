@@ -7,6 +7,7 @@
 mod admin;
 mod api;
 mod census;
+mod claims;
 pub mod cli;
 pub mod config;
 mod demo;

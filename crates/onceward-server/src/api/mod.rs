@@ -1,11 +1,13 @@
 //! What the claims API and the admin API have in common: who may ask, and how they are
 //! answered.
 
+mod payload;
 mod problem;
 mod serve;
 mod tokens;
 
-pub(crate) use problem::{ApiProblem, Payload};
+pub(crate) use payload::{Payload, body_limit, read_json};
+pub(crate) use problem::ApiProblem;
 pub(crate) use serve::serve;
-pub(crate) use tokens::{Caller, Tokens};
-pub use tokens::{Role, TokensError};
+pub(crate) use tokens::{Caller, Tokens, TokensError};
+pub use tokens::Role;

@@ -3,6 +3,7 @@
 //! Every value is checked while it is read, so that a mistake is told with its line. What
 //! is possible and unwise is a [`lint`].
 
+mod claims;
 mod lint;
 mod reference;
 mod rules;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use crate::api::Role;
+pub use claims::Claims;
 pub use lint::{Warning, lint};
 pub use reference::{REFERENCE, explain};
 pub use rules::{Operation, Outcomes, RuleSettings};
@@ -49,6 +51,8 @@ pub struct Config {
     pub limits: Limits,
     /// Metrics and health, on an address of their own.
     pub admin: Option<Admin>,
+    /// Claims for workers in any language, on an address of their own.
+    pub claims: Option<Claims>,
     /// Who may use the claims API and the admin API.
     pub tokens: Vec<Token>,
     /// Logs and traces.
@@ -69,6 +73,7 @@ impl Default for Config {
             quotas: Quotas::default(),
             limits: Limits::default(),
             admin: None,
+            claims: None,
             tokens: Vec::new(),
             telemetry: Telemetry::default(),
         }
@@ -532,6 +537,9 @@ impl Config {
                 "scope has neither tenant nor caller; if everybody is one and the same, \
                  say scope.single_tenant = true",
             );
+        }
+        if let Some(claims) = &self.claims {
+            claims.check(&self.tokens)?;
         }
         let mut seen = BTreeMap::new();
         for operation in &self.operations {

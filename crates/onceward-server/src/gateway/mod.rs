@@ -39,15 +39,17 @@ use tokio::task::JoinSet;
 use crate::admin::Admin;
 use crate::api;
 use crate::census::Census;
+use crate::claims::Claims;
 use crate::config::{self, Config, StoreKind};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::store;
 use listener::{Running, Serving};
-use site::{Base, Site};
+use site::Site;
 use worker::Worker;
 
 pub(crate) use proxy::RequestBody;
+pub(crate) use site::Base;
 pub use site::SiteError;
 pub use tls::TlsError;
 pub(crate) use upstream::{Client, connector};
@@ -63,9 +65,10 @@ pub struct Gateway {
     stop: watch::Sender<Running>,
     metrics: Arc<Metrics>,
     health: Health,
-    /// The sweeper, the health check and the admin address: gone with the gateway.
+    /// The sweeper, the health check, the admin address and claims: gone with the gateway.
     background: JoinSet<()>,
     admin: Option<SocketAddr>,
+    claims: Option<SocketAddr>,
 }
 
 /// Why a gateway does not start.
@@ -145,6 +148,7 @@ impl Gateway {
             health: Health::default(),
             background: JoinSet::new(),
             admin: None,
+            claims: None,
             base,
             sites,
             addresses,
@@ -172,7 +176,24 @@ impl Gateway {
             self.admin = Some(address);
             self.background.spawn(serving);
         }
+        self.start_claims(config).await
+    }
+
+    /// While the gateway drains, workers may go on to settle what they have claimed.
+    async fn start_claims(&mut self, config: &Config) -> Result<(), StartError> {
+        let Some(settings) = config.claims else { return Ok(()) };
+        let claims = Claims::on(&self.base, settings, &config.tokens).map_err(SiteError::from)?;
+        let failed = |source| StartError::Listen { address: settings.address, source };
+        let serving = api::serve(settings.address, claims.router()).await;
+        let (address, serving) = serving.map_err(failed)?;
+        self.claims = Some(address);
+        self.background.spawn(serving);
         Ok(())
+    }
+
+    /// Where workers claim, if that is configured.
+    pub fn claims(&self) -> Option<SocketAddr> {
+        self.claims
     }
 
     /// Where operators ask, if that is configured.
@@ -197,6 +218,12 @@ impl Gateway {
         }
         if config.store != current.store {
             return Err(ReloadError::NeedsRestart("store"));
+        }
+        if config.claims != current.claims {
+            return Err(ReloadError::NeedsRestart("claims"));
+        }
+        if config.tokens != current.tokens {
+            return Err(ReloadError::NeedsRestart("tokens"));
         }
         let site = Site::build(config, &self.base)?;
         let read: Result<Vec<_>, _> =

@@ -1,0 +1,122 @@
+//! Leases as workers see them.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use onceward_core::{self as core, Fence, Holder, OwnerToken, RecordId, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::ApiProblem;
+use crate::config;
+
+/// The right to run, for a time. Send it back as it came.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lease {
+    /// Which record it is about.
+    #[schema(pattern = "^[0-9a-f]{64}$", min_length = 64, max_length = 64)]
+    record: String,
+    /// Who claimed. A secret of the worker's: whoever knows it can settle the claim.
+    owner: Uuid,
+    /// Which grant it is. Every grant of a key has a higher one: write it beside what the work
+    /// changes, and refuse lower ones.
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    fence: u64,
+    /// When it lapses, on the store's clock: for people. Not read when it is sent back.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    expires_at: Option<String>,
+    /// For how long it holds, counted from when the claim was first sent, or else the renewal.
+    /// Not read when it is sent back.
+    #[serde(default)]
+    #[schema(minimum = 0)]
+    expires_in_ms: Option<u64>,
+}
+
+impl Lease {
+    pub(super) fn granted(
+        id: &RecordId,
+        owner: OwnerToken,
+        lease: core::Lease,
+        time: Duration,
+    ) -> Self {
+        Self {
+            record: id.to_string(),
+            owner: Uuid::from_bytes(*owner.expose()),
+            fence: lease.fence.0,
+            expires_at: Some(rfc3339(lease.until)),
+            expires_in_ms: Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// The record, and who speaks.
+    pub(super) fn read(&self) -> Result<(RecordId, Holder), ApiProblem> {
+        let id = record_id(&self.record).ok_or_else(|| {
+            ApiProblem::bad_request("lease.record is not the 64 hexadecimal digits of a grant")
+        })?;
+        let owner = OwnerToken::from_bytes(*self.owner.as_bytes());
+        Ok((id, Holder { owner, fence: Fence(self.fence) }))
+    }
+}
+
+fn record_id(text: &str) -> Option<RecordId> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = text
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+            _ => None,
+        })
+        .collect();
+    bytes?.try_into().ok().map(RecordId::from_bytes)
+}
+
+/// How long a lease is to last: what was asked for, if that may be.
+pub(super) fn time(
+    asked: Option<&str>,
+    settings: &config::Claims,
+) -> Result<Duration, ApiProblem> {
+    let Some(asked) = asked else { return Ok(settings.lease.0) };
+    let (min, max) = (settings.lease_min, settings.lease_max);
+    let time = humantime::parse_duration(asked).ok();
+    time.filter(|time| (min.0..=max.0).contains(time)).ok_or_else(|| {
+        ApiProblem::bad_request(format!("a lease lasts from \"{min}\" to \"{max}\", as in \"30s\""))
+    })
+}
+
+/// A time of the store's, for people.
+pub(super) fn rfc3339(time: Timestamp) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(time.as_millis());
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let id = RecordId::from_bytes(std::array::from_fn(|place| place as u8 * 7));
+        assert_eq!(record_id(&id.to_string()), Some(id));
+        for wrong in ["", "0", "é", &"0".repeat(63), &"0".repeat(66), &"G".repeat(64)] {
+            assert_eq!(record_id(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_as_long_as_it_may_be() {
+        let settings = config::Claims::default();
+        let time = |asked| time(asked, &settings).ok();
+        assert_eq!(time(None), Some(Duration::from_secs(30)));
+        assert_eq!(time(Some("1h")), Some(Duration::from_secs(3600)));
+        for wrong in ["", "30", "0s", "999ms", "61m", "soon", "-1s"] {
+            assert_eq!(time(Some(wrong)), None, "{wrong:?}");
+        }
+    }
+}
