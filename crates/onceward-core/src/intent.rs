@@ -8,6 +8,8 @@ use sha2::Sha256;
 
 use crate::fingerprint::Fingerprint;
 use crate::key::{Key, hex};
+use crate::record::Record;
+use crate::reference::BusinessReference;
 use crate::scope::Scope;
 use crate::sketch::{Difference, Part, Sketch, Sketcher};
 
@@ -23,18 +25,28 @@ pub struct Intent {
     pub fingerprint: Fingerprint,
     /// What it consists of, so that a mismatch can say what differs; may be empty.
     pub parts: Vec<Part>,
+    /// What the business calls it, if it does.
+    pub reference: Option<BusinessReference>,
 }
 
 impl Intent {
     /// Puts an intent together.
     pub const fn new(scope: Scope, key: Key, fingerprint: Fingerprint) -> Self {
-        Self { scope, key, fingerprint, parts: Vec::new() }
+        Self { scope, key, fingerprint, parts: Vec::new(), reference: None }
     }
 
     /// Names the parts by which a mismatch can be explained.
     #[must_use]
     pub fn with_parts(mut self, parts: Vec<Part>) -> Self {
         self.parts = parts;
+        self
+    }
+
+    /// Names what the business calls it: known beyond the retention of its key, and under any
+    /// other key.
+    #[must_use]
+    pub fn with_reference(mut self, reference: BusinessReference) -> Self {
+        self.reference = Some(reference);
         self
     }
 }
@@ -115,6 +127,19 @@ impl Identity {
             mac.update(part.as_bytes());
         }
         RecordId(mac.finalize().into_bytes().into())
+    }
+
+    /// The id of the record that a business reference names.
+    pub(crate) fn reference_id(&self, scope: &Scope, reference: &Key) -> RecordId {
+        let parts = scope.parts().into_iter().chain([reference.expose()]);
+        self.internal_id("reference", &parts.collect::<Vec<_>>().join("\u{1f}"))
+    }
+
+    /// What the business calls a record's intent, if the record lives under that.
+    pub fn reference_of<'r>(&self, record: &'r Record) -> Option<&'r str> {
+        let reference = record.key.as_ref()?;
+        let lives_there = self.reference_id(&record.scope, reference) == record.id;
+        lives_there.then(|| reference.expose())
     }
 
     /// The id of a record that Onceward keeps for itself. No scope and no key lead there.

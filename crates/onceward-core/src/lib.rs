@@ -31,12 +31,14 @@ mod outcome;
 mod policy;
 mod reconciler;
 mod record;
+mod reference;
 mod resolver;
 mod run;
 mod scope;
 mod sketch;
 mod store;
 mod sweeper;
+mod template;
 
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
@@ -57,6 +59,7 @@ pub use outcome::{Content, Outcome, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use reconciler::{Completer, Reconciler, ReconcilerSettings, Round};
 pub use record::{Record, Retained, Retention, State, StateName};
+pub use reference::{BusinessReference, Follow, Known, Place};
 pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};
 pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
@@ -67,3 +70,4 @@ pub use store::{
     StoreErrorKind, Verdict,
 };
 pub use sweeper::{Sweeper, SweeperSettings, Swept};
+pub use template::{About, InvalidTemplate, Template};

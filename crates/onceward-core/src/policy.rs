@@ -73,6 +73,7 @@ pub struct PolicyBuilder {
     settle_wait: Duration,
     settle_patience: Duration,
     keep_key: bool,
+    reference_retention: Option<Duration>,
 }
 
 impl Default for PolicyBuilder {
@@ -98,6 +99,7 @@ impl Default for PolicyBuilder {
             settle_wait: Duration::from_secs(5),
             settle_patience: Duration::from_secs(600),
             keep_key: false,
+            reference_retention: None,
         }
     }
 }
@@ -108,6 +110,8 @@ const LEASE_MIN: Duration = Duration::from_millis(10);
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest retention and tombstone: ten years, the longest audit period we know of.
 const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+/// As long as books are open and statements are disputed.
+const REFERENCE_RETENTION: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Longest wait for a running owner: what proxies and browsers bear.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Longest patience with a store.
@@ -209,6 +213,13 @@ impl PolicyBuilder {
         self
     }
 
+    /// How long an outcome is known by its business reference (a year, or the retention where
+    /// that is longer). At least as long as the retention.
+    pub fn reference_retention(mut self, retention: Duration) -> Self {
+        self.reference_retention = Some(retention);
+        self
+    }
+
     /// Checks the settings against each other.
     pub fn build(self) -> Result<Policy, InvalidPolicy> {
         let policy = Policy(self);
@@ -221,6 +232,8 @@ impl PolicyBuilder {
         within("claim_patience", it.claim_patience, Duration::ZERO, PATIENCE_MAX)?;
         within("settle_wait", it.settle_wait, Duration::ZERO, PATIENCE_MAX)?;
         within("settle_patience", it.settle_patience, it.settle_wait, PATIENCE_MAX)?;
+        let reference = policy.reference_retention();
+        within("reference_retention", reference, it.retention, RETENTION_MAX)?;
         if let Expiry::Tombstone(tombstone) = it.expiry {
             within("tombstone", tombstone, Duration::from_millis(1), RETENTION_MAX)?;
         }
@@ -331,6 +344,11 @@ impl Policy {
     /// Whether the client's key is stored in the clear.
     pub fn keep_key(&self) -> bool {
         self.0.keep_key
+    }
+
+    /// How long an outcome is known by its business reference.
+    pub fn reference_retention(&self) -> Duration {
+        self.0.reference_retention.unwrap_or(self.0.retention.max(REFERENCE_RETENTION))
     }
 
     pub(crate) fn lapsed(&self) -> Lapsed {

@@ -115,6 +115,18 @@ impl StateName {
         Self::Unknown,
         Self::Expired,
     ];
+
+    /// Its name for programs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Released => "released",
+            Self::Unknown => "unknown",
+            Self::Expired => "expired",
+        }
+    }
 }
 
 impl fmt::Display for StateName {

@@ -192,7 +192,10 @@ impl Refused {
             | Self::Superseded { .. }
             | Self::Begin(_) => true,
             Self::Rejected(
-                Rejection::Mismatch { .. } | Rejection::Unknown { .. } | Rejection::Expired,
+                Rejection::Mismatch { .. }
+                | Rejection::ReferenceTaken { .. }
+                | Rejection::Unknown { .. }
+                | Rejection::Expired,
             )
             | Self::Unknown { .. }
             | Self::Unreadable { .. }

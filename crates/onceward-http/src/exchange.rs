@@ -12,23 +12,23 @@ use http::request::Parts;
 use http::{Request, Response, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    BeginError, BoxError, Content, Disposition, Intent, OnLapse, OperationId, Outcome, Rejection,
-    Replay, Scope, Settled, StoreError, StoreErrorKind,
+    BeginError, BoxError, Disposition, Intent, OnLapse, OperationId, Outcome, Rejection, Replay,
+    Scope, Settled, StoreError, StoreErrorKind,
 };
 use tower_service::Service;
 
 use crate::admission::Admission;
 use crate::body::{Body, Held, Whole, hold, resumed};
-use crate::fingerprint::Subject;
+use crate::fingerprint::{Subject, decoded};
 use crate::header::parse_key;
 use crate::layer::{Guard, Shared};
 use crate::observe::Event;
 use crate::outlive::GoesOn;
 use crate::problem::{Code, Problem, whole_seconds};
-use crate::reply::{self, Reply};
+use crate::reply;
 use crate::right::{Begun, Kept, LetGo, Right};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
-use crate::speak::{self, Execution, Reference, Sensitive};
+use crate::speak::{self, Execution, Sensitive};
 use crate::trace::Trace;
 
 /// One guarded request on its way.
@@ -110,7 +110,10 @@ impl Exchange {
         };
         let subject = self.subject(&head, &whole.bytes);
         let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(&subject)?;
-        let intent = Intent::new(scope, key, fingerprint).with_parts(parts);
+        let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
+        if let Some(reference) = &rules.reference {
+            intent.reference = reference.find(&head, &decoded(&subject)?)?;
+        }
         Ok(Asked { head, whole, intent })
     }
 
@@ -126,6 +129,7 @@ impl Exchange {
             Ok(Begun::Execute(_)) => Event::Granted,
             Ok(Begun::Replay(_)) => Event::Replayed,
             Ok(Begun::Reject(Rejection::Mismatch { .. })) => Event::Mismatch,
+            Ok(Begun::Reject(Rejection::ReferenceTaken { .. })) => Event::ReferenceTaken,
             Ok(Begun::Reject(Rejection::Running { .. })) => Event::InProgress,
             Ok(Begun::Reject(Rejection::Unknown { .. })) => Event::Unknown,
             Ok(Begun::Reject(Rejection::Expired)) => Event::Expired,
@@ -305,30 +309,8 @@ impl Exchange {
     }
 
     async fn replay<R>(&self, replay: Replay) -> Response<Body<R>> {
-        let Replay { operation, outcome, .. } = replay;
-        let unreadable = Problem::new(Code::NotReplayable).operation(operation);
-        let Some(reply) = reply::of(&outcome) else { return self.refuse(unreadable) };
-        match outcome.content {
-            Content::Whole => reply.into_replay(&self.guard.rules.replay).map(Whole::into_body),
-            Content::Omitted => self.refuse(unreadable.original(reply.status, reply.location())),
-            Content::Reference => match self.rebuilt(&reply, &outcome).await {
-                Some(response) => response.map(Body::whole),
-                None => self.refuse(unreadable.original(reply.status, reply.location())),
-            },
-        }
-    }
-
-    /// Makes a reply again from its reference.
-    async fn rebuilt(&self, reply: &Reply, outcome: &Outcome) -> Option<Response<Bytes>> {
-        let (rebuild, resource) = (self.shared.rebuild.as_ref()?, outcome.resource.as_ref()?);
-        let resource = (**resource).clone();
-        let (status, headers) = (reply.status, reply.headers.clone());
-        let rebuilt = rebuild(Reference { resource, status, headers }).await;
-        let mut response = rebuilt
-            .inspect_err(|error| tracing::warn!(%error, "a reply could not be made again"))
-            .ok()?;
-        reply::mark(response.headers_mut(), &self.guard.rules.replay);
-        Some(response)
+        let replayed = self.shared.replay(replay, &self.guard.rules.replay).await;
+        replayed.unwrap_or_else(|problem| self.refuse(problem))
     }
 
     fn reject<R>(&self, rejection: Rejection, asked: &Asked) -> Response<Body<R>> {
@@ -338,6 +320,12 @@ impl Exchange {
                 let subject = self.subject(&asked.head, &asked.whole.bytes);
                 let differs = self.guard.fingerprinter.explain(&subject, difference);
                 Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
+            }
+            Rejection::ReferenceTaken { operation, difference } => {
+                let subject = self.subject(&asked.head, &asked.whole.bytes);
+                let differs = self.guard.fingerprinter.explain(&subject, difference);
+                let problem = Problem::new(Code::ReferenceTaken).differs(differs);
+                operation.into_iter().fold(problem, Problem::operation)
             }
             Rejection::Running { operation, retry_after } => {
                 let problem = Problem::new(Code::InProgress).retry_after(retry_after);
@@ -361,7 +349,7 @@ impl Exchange {
     fn accepted<R>(&self, operation: OperationId) -> Response<Body<R>> {
         let retry_after = self.guard.engine.policy().retry_after();
         let body = serde_json::json!({ "operation": operation, "status": "running" }).to_string();
-        let location = format!("{}/operations/{operation}", self.shared.operations_at);
+        let location = self.shared.page(operation);
         let response = Response::builder()
             .status(http::StatusCode::ACCEPTED)
             .header(http::header::CONTENT_TYPE, "application/json")

@@ -265,7 +265,7 @@ impl<'a> MediaType<'a> {
 
 /// The body without its compression. What cannot be decoded stays as it was sent, with the
 /// name of its coding, so that it equals nothing else.
-fn decoded<'a>(subject: &Subject<'a>) -> Result<Cow<'a, [u8]>, Problem> {
+pub(crate) fn decoded<'a>(subject: &Subject<'a>) -> Result<Cow<'a, [u8]>, Problem> {
     let body: &[u8] = subject.body;
     let codings = subject.headers.get_all(CONTENT_ENCODING);
     let mut codings = codings.iter().map(|value| value.as_bytes().trim_ascii());

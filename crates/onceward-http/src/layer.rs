@@ -17,14 +17,14 @@ use onceward_core::{
 use tower_layer::Layer;
 
 use crate::admission::Admission;
-use crate::canonical::InvalidPointer;
+use crate::canonical::{InvalidPointer, Selection};
 use crate::fingerprint::Fingerprinter;
 use crate::observe::Observer;
 use crate::overhear::Used;
 use crate::problem::PROBLEM_DOCS;
 use crate::reply::NEVER_KEPT;
 use crate::right::Grants;
-use crate::rules::{Enforcement, InProgress, Rules};
+use crate::rules::{Enforcement, InProgress, ReferenceFrom, ReferenceRules, Rules};
 use crate::scope::{Owners, Source};
 use crate::service::OncewardService;
 use crate::speak::Reference;
@@ -224,6 +224,7 @@ impl LayerBuilder<Scoped> {
         let others = others.transpose()?.map(Arc::new);
         let unguarded = AtomicU64::new(0);
         let shared = Shared {
+            engine,
             routes,
             others,
             owners,
@@ -331,6 +332,7 @@ impl fmt::Debug for OncewardLayer {
 
 /// What all requests of a layer share.
 pub(crate) struct Shared {
+    pub(crate) engine: Engine,
     routes: matchit::Router<Vec<Arc<Guard>>>,
     others: Option<Arc<Guard>>,
     pub(crate) owners: Owners,
@@ -389,6 +391,9 @@ impl Guard {
         if !rules.mismatch_status.is_client_error() {
             return Err(InvalidLayer::MismatchStatus(rules.mismatch_status.as_u16()));
         }
+        if let Some(ReferenceRules { from: ReferenceFrom::Body(pointer), .. }) = &rules.reference {
+            check_pointer(pointer)?;
+        }
         let engine = engine_for(&rules, engine)?;
         let grants = grants.under(&engine);
         let fingerprinter = Fingerprinter::new(&rules.fingerprint)?;
@@ -407,11 +412,18 @@ impl Guard {
     }
 }
 
+fn check_pointer(pointer: &str) -> Result<(), InvalidPointer> {
+    Selection::new(&[pointer], &[""; 0]).map(drop)
+}
+
 /// The engine with the rules' own times.
 fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
     let mut policy = engine.policy().to_builder();
     if let Some(ttl) = rules.ttl {
         policy = policy.retention(ttl);
+    }
+    if let Some(ttl) = rules.reference.as_ref().and_then(|reference| reference.ttl) {
+        policy = policy.reference_retention(ttl);
     }
     if let Some(expiry) = rules.expiry {
         policy = policy.expiry(expiry);

@@ -22,6 +22,8 @@ mod observe;
 mod outlive;
 mod overhear;
 mod problem;
+mod reference;
+mod replay;
 mod reply;
 mod right;
 mod rules;
@@ -29,6 +31,7 @@ mod scope;
 mod service;
 mod shadow;
 mod speak;
+mod status;
 mod trace;
 #[cfg(feature = "postgres")]
 mod transaction;
@@ -41,10 +44,11 @@ pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
 pub use observe::{Differing, Event, Observer, Would};
 pub use problem::{Code, PROBLEM_DOCS, Problem};
-pub use reply::{KEPT_HEADERS, TAG, outcome_of};
+pub use reply::{KEPT_HEADERS, NeverKept, TAG, outcome_of, outcome_of_all, response_of};
 pub use rules::{
     CompletionLost, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax,
-    OutcomeMap, Outcomes, ReplayRules, ReplayStatus, Rules, StoreDown,
+    OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, Rules,
+    StoreDown,
 };
 pub use scope::{Denied, Source};
 pub use service::{OncewardService, ResponseFuture};

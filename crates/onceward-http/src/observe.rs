@@ -20,6 +20,8 @@ pub enum Event {
     Replayed,
     /// Its key belongs to another request.
     Mismatch,
+    /// Its business reference belongs to another request.
+    ReferenceTaken,
     /// The first is still running.
     InProgress,
     /// Nobody knows what became of the first.
@@ -46,6 +48,7 @@ impl Event {
             Self::Granted => "granted",
             Self::Replayed => "replayed",
             Self::Mismatch => "mismatch",
+            Self::ReferenceTaken => "reference_taken",
             Self::InProgress => "in_progress",
             Self::Unknown => "unknown",
             Self::Expired => "expired",

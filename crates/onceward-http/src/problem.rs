@@ -30,6 +30,10 @@ pub enum Code {
     InvalidBody,
     /// The key belongs to another request.
     KeyReused,
+    /// The business reference is not one.
+    InvalidReference,
+    /// The business reference belongs to another request.
+    ReferenceTaken,
     /// The first attempt is still running.
     InProgress,
     /// Nobody can prove what happened.
@@ -46,6 +50,8 @@ pub enum Code {
     RolledBack,
     /// The body is larger than allowed.
     RequestTooLarge,
+    /// There is no such operation for this caller.
+    OperationNotFound,
 }
 
 /// One row of the table.
@@ -75,7 +81,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of the protocol's table.
-    pub const ALL: [Code; 15] = [
+    pub const ALL: [Code; 18] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
@@ -83,6 +89,8 @@ impl Code {
         Self::InvalidCredentials,
         Self::InvalidBody,
         Self::KeyReused,
+        Self::InvalidReference,
+        Self::ReferenceTaken,
         Self::InProgress,
         Self::OutcomeUnknown,
         Self::KeyExpired,
@@ -91,6 +99,7 @@ impl Code {
         Self::StoreUnavailable,
         Self::RolledBack,
         Self::RequestTooLarge,
+        Self::OperationNotFound,
     ];
 
     /// The code as programs see it.
@@ -155,6 +164,17 @@ impl Code {
                 "The idempotency key was used for a different request",
             )
             .detail("A new request needs a new key; a retry must repeat the request unchanged."),
+            Self::InvalidReference => row(
+                "INVALID_BUSINESS_REFERENCE",
+                StatusCode::BAD_REQUEST,
+                "The business reference is not valid",
+            ),
+            Self::ReferenceTaken => row(
+                "BUSINESS_REFERENCE_TAKEN",
+                StatusCode::CONFLICT,
+                "The business reference belongs to another request",
+            )
+            .detail("It will not be executed again. Look at the operation that it belongs to."),
             Self::InProgress => row(
                 "IDEMPOTENCY_REQUEST_IN_PROGRESS",
                 StatusCode::CONFLICT,
@@ -206,6 +226,10 @@ impl Code {
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "The request body is too large",
             ),
+            Self::OperationNotFound => {
+                row("OPERATION_NOT_FOUND", StatusCode::NOT_FOUND, "There is no such operation")
+                    .detail("It was never begun, it is forgotten, or it is somebody else's.")
+            }
         }
     }
 }

@@ -80,6 +80,31 @@ pub fn outcome_of(response: Response<Bytes>, rules: &Rules) -> Outcome {
     Outcome::whole(TAG, encode(&head, &Whole { bytes, trailers: None }, rules))
 }
 
+/// The outcome of a response that somebody wrote down by hand: every header of it is kept,
+/// so one that belongs to one caller, one connection or one moment is refused.
+pub fn outcome_of_all(response: Response<Bytes>) -> Result<Outcome, NeverKept> {
+    let mut names = response.headers().keys();
+    if let Some(name) = names.find(|name| NEVER_KEPT.contains(&name.as_str())) {
+        return Err(NeverKept(name.clone()));
+    }
+    let extra_headers = response.headers().keys().cloned().collect();
+    Ok(outcome_of(response, &Rules { extra_headers, ..Rules::default() }))
+}
+
+/// A header that no stored response has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the header {0} is never kept: it belongs to one caller, one connection or one moment")]
+pub struct NeverKept(HeaderName);
+
+/// The response that an outcome of this codec holds, for people who look at it; `None` if
+/// it is none.
+pub fn response_of(outcome: &Outcome) -> Option<Response<Bytes>> {
+    let reply = (outcome.tag == TAG).then(|| decode(&outcome.bytes).ok()).flatten()?;
+    let mut response = Response::new(reply.whole.bytes);
+    (*response.status_mut(), *response.headers_mut()) = (reply.status, reply.headers);
+    Some(response)
+}
+
 /// A response as it is stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
@@ -291,6 +316,27 @@ mod tests {
         assert_eq!(reply.headers.len(), 3);
         assert_eq!(reply.whole.bytes.as_ref(), b"a\0b");
         assert_eq!(reply.whole.trailers, Some(trailers));
+    }
+
+    #[test]
+    fn a_reply_that_was_written_by_hand_is_kept_whole_or_refused() {
+        let by_hand = |name: &str| {
+            let build = Response::builder().status(201).header(name, "1").header("etag", "e");
+            build.body(Bytes::from_static(b"a\0b")).unwrap()
+        };
+        let outcome = outcome_of_all(by_hand("x-receipt")).unwrap();
+        let response = response_of(&outcome).unwrap();
+        assert_eq!(
+            (response.status(), response.body().as_ref()),
+            (StatusCode::CREATED, &b"a\0b"[..])
+        );
+        assert_eq!(
+            (&response.headers()["x-receipt"], response.headers().len()),
+            (&"1".parse().unwrap(), 2)
+        );
+        let refused = outcome_of_all(by_hand("set-cookie")).unwrap_err();
+        assert!(refused.to_string().contains("set-cookie"), "{refused}");
+        assert!(response_of(&Outcome::whole(Tag::JSON, "{}")).is_none());
     }
 
     #[test]

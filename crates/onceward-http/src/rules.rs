@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{Method, StatusCode};
-use onceward_core::{Disposition, Expiry, OnLapse};
+use onceward_core::{Disposition, Expiry, Known, OnLapse};
 
 /// The settings of one operation, with the protocol's careful defaults.
 ///
@@ -53,6 +53,8 @@ pub struct Rules {
     pub completion_lost: CompletionLost,
     /// What makes two requests the same.
     pub fingerprint: FingerprintRules,
+    /// What the business calls the request's intent (nothing).
+    pub reference: Option<ReferenceRules>,
     /// How long an outcome is replayed (the engine's policy).
     pub ttl: Option<Duration>,
     /// What becomes of a key afterwards (the engine's policy).
@@ -83,6 +85,7 @@ impl Default for Rules {
             store_down: StoreDown::Closed,
             completion_lost: CompletionLost::Respond,
             fingerprint: FingerprintRules::default(),
+            reference: None,
             ttl: None,
             expiry: None,
             lease: None,
@@ -230,6 +233,39 @@ impl Default for FingerprintRules {
         let (include, exclude) = (Vec::new(), Vec::new());
         Self { include, exclude, api_version: None, compare: true, explain: true }
     }
+}
+
+/// What the business calls a request's intent, such as the payment reference that a bank prints.
+/// Known for longer than any key, and whatever key it comes with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReferenceRules {
+    /// Where it is. A request without it is known by its key alone.
+    pub from: ReferenceFrom,
+    /// What another key gets whose reference is known (the first answer).
+    pub known: Known,
+    /// How long it is known (the engine's policy: a year).
+    pub ttl: Option<Duration>,
+}
+
+impl ReferenceRules {
+    /// A reference in a header.
+    pub fn header(name: HeaderName) -> Self {
+        Self { from: ReferenceFrom::Header(name), known: Known::Answer, ttl: None }
+    }
+
+    /// A reference in a JSON body, by its pointer: `/payment/reference`.
+    pub fn body(pointer: impl Into<String>) -> Self {
+        Self { from: ReferenceFrom::Body(pointer.into()), known: Known::Answer, ttl: None }
+    }
+}
+
+/// Where a business reference is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReferenceFrom {
+    /// In this header.
+    Header(HeaderName),
+    /// In the JSON body, at this pointer: a text or a number.
+    Body(String),
 }
 
 /// Which answers are kept and replayed, which ones free the key, and which ones leave the

@@ -18,6 +18,7 @@ use crate::exchange::Exchange;
 use crate::layer::Shared;
 use crate::outlive::Outlive;
 use crate::shadow::{self, Ending};
+use crate::status::Question;
 use crate::trace::Trace;
 
 /// A service whose guarded requests have one effect and one answer. Made by
@@ -59,6 +60,11 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        if let Some(question) = Question::of(&self.shared.operations_at, request.uri().path()) {
+            let (shared, (head, _)) = (Arc::clone(&self.shared), request.into_parts());
+            let future = Box::pin(async move { Ok(question.answer(&shared, &head).await) });
+            return ResponseFuture { way: Way::Asked { future } };
+        }
         let Some((guard, operation)) = self.shared.guard(&request) else {
             let future = self.inner.call(request.map(Body::passed));
             return ResponseFuture { way: Way::Passed { future } };
@@ -91,6 +97,7 @@ pin_project! {
     }
 }
 
+type Answering<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
 type Exchanging<R, E> = Outlive<Result<Response<Body<R>>, E>>;
 
 pin_project! {
@@ -98,6 +105,7 @@ pin_project! {
     enum Way<F, R, E> {
         Passed { #[pin] future: F },
         Observed { #[pin] future: F, ending: Ending },
+        Asked { future: Answering<R, E> },
         Guarded { future: Exchanging<R, E> },
     }
 }
@@ -119,6 +127,7 @@ where
                 ending.with(&answer);
                 Poll::Ready(answer.map(|response| response.map(Body::passed)))
             }
+            WayProjected::Asked { future } => future.as_mut().poll(cx),
             WayProjected::Guarded { future } => Pin::new(future).poll(cx),
         }
     }
@@ -129,6 +138,7 @@ impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
         f.write_str(match self.way {
             Way::Passed { .. } => "ResponseFuture(passed)",
             Way::Observed { .. } => "ResponseFuture(observed)",
+            Way::Asked { .. } => "ResponseFuture(asked)",
             Way::Guarded { .. } => "ResponseFuture(guarded)",
         })
     }

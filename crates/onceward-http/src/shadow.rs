@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::body::Body;
-use crate::fingerprint::Subject;
+use crate::fingerprint::{Subject, decoded};
 use crate::header::parse_key;
 use crate::layer::{Guard, Shared};
 use crate::observe::{Differing, Event, Would};
@@ -157,9 +157,9 @@ impl Watcher {
             Ok(Begin::Reject(Rejection::Running { .. })) => Would::Conflict,
             Ok(Begin::Reject(Rejection::Unknown { .. })) => Would::Unknown,
             Ok(Begin::Reject(Rejection::Expired)) => Would::Expired,
-            Ok(Begin::Reject(Rejection::Mismatch { difference })) => {
-                Would::Mismatch(self.differing(&asked, difference))
-            }
+            Ok(Begin::Reject(
+                Rejection::Mismatch { difference } | Rejection::ReferenceTaken { difference, .. },
+            )) => Would::Mismatch(self.differing(&asked, difference)),
             Err(BeginError::Draining) => Would::Unseen,
             Err(_) => Would::StoreDown,
         };
@@ -178,7 +178,11 @@ impl Watcher {
         let scope = scope.with_region(REGION).map_err(|_| Would::Refused)?;
         let fingerprint = self.guard.fingerprinter.fingerprint(&self.subject(&head, &body));
         let (fingerprint, parts) = fingerprint.map_err(|_| Would::Refused)?;
-        let intent = Intent::new(scope, key, fingerprint).with_parts(parts);
+        let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
+        if let Some(reference) = &self.guard.rules.reference {
+            let body = decoded(&self.subject(&head, &body)).map_err(|_| Would::Refused)?;
+            intent.reference = reference.find(&head, &body).map_err(|_| Would::Refused)?;
+        }
         Ok(Asked { intent, head, body, _place: place })
     }
 

@@ -59,7 +59,11 @@ fn state_after(event: Event) -> Option<&'static str> {
         Event::Unknown | Event::Settled(Disposition::Unknown, Settled::Durable) => Some("unknown"),
         Event::Expired => Some("expired"),
         Event::Granted | Event::Settled(_, Settled::Superseded | Settled::Missing) => None,
-        Event::Mismatch | Event::OverQuota | Event::StoreDown | Event::Unguarded => None,
+        Event::Mismatch
+        | Event::ReferenceTaken
+        | Event::OverQuota
+        | Event::StoreDown
+        | Event::Unguarded => None,
         Event::Observed(_) => None,
     }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::{OperationsCommand, PlanArgs, RecordsCommand, StoreCommand};
 use crate::config::{Config, StoreUrl, UpstreamUrl, lint};
 use crate::{claims, demo, run};
 
@@ -50,6 +51,13 @@ enum Command {
     ///   onceward demo --listen 127.0.0.1:9090
     #[command(verbatim_doc_comment)]
     Demo(demo::DemoArgs),
+    #[command(subcommand)]
+    Records(RecordsCommand),
+    #[command(subcommand)]
+    Operations(OperationsCommand),
+    #[command(subcommand)]
+    Store(StoreCommand),
+    Plan(PlanArgs),
     /// Look at configurations
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -132,6 +140,10 @@ impl Cli {
             Command::Gateway(args) => told(run::gateway(&args)),
             Command::Claims(args) => told(claims::run(&args)),
             Command::Demo(args) => told(demo::run(&args)),
+            Command::Records(command) => command.run(),
+            Command::Operations(command) => command.run(),
+            Command::Store(command) => command.run(),
+            Command::Plan(args) => args.run(),
             Command::Config(ConfigCommand::Check { file, deny_warnings }) => {
                 check(&file, deny_warnings)
             }

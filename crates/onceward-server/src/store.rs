@@ -1,12 +1,14 @@
 //! Opening the store that a configuration names.
 
-use onceward_core::Identity;
+use std::path::PathBuf;
+
+use onceward_core::{FullStore, Identity};
 #[cfg(feature = "postgres")]
 use onceward_stores::postgres;
 #[cfg(feature = "redis")]
 use onceward_stores::redis;
-use onceward_stores::sealed::Keys;
-use onceward_stores::{ConnectError, SharedStore};
+use onceward_stores::sealed::{Keys, KeysError, Sealed};
+use onceward_stores::{Connect, ConnectError, SharedStore, embedded};
 
 use crate::config::{self, StoreUrl};
 use crate::environment::{NotSet, environment};
@@ -40,22 +42,65 @@ pub(crate) fn identity(settings: &config::Store) -> Result<Identity, NotSet> {
 
 /// Opens the store that a configuration names.
 pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenError> {
-    let mut connect = onceward_stores::Connect::new(settings.url.expose());
+    sealed(settings)?.open().await.map_err(|error| refused(settings, &error, advice(&error)))
+}
+
+/// Opens it for a command, which a gateway may have been quicker than.
+pub(crate) async fn open_beside(settings: &config::Store) -> Result<SharedStore, OpenError> {
+    sealed(settings)?.open().await.map_err(|error| not_beside(settings, &error))
+}
+
+/// Opens it for whoever works on the seals themselves; `None` if nothing is sealed.
+pub(crate) async fn open_seals(
+    settings: &config::Store,
+) -> Result<Option<Sealed<dyn FullStore>>, OpenError> {
+    let Some(keys) = keys(settings)? else { return Ok(None) };
+    let store = connect(settings).open().await.map_err(|error| not_beside(settings, &error))?;
+    Ok(Some(Sealed::new(store, keys)))
+}
+
+/// The directory that a URL leads to; `None` for stores on servers.
+pub(crate) fn directory(url: &StoreUrl) -> Result<Option<PathBuf>, ConnectError> {
+    Ok(onceward_stores::embedded_at(url.expose())?.map(|(directory, _)| directory))
+}
+
+fn connect(settings: &config::Store) -> Connect {
+    let connect = Connect::new(settings.url.expose());
     #[cfg(feature = "tiered")]
     if let Some(cache) = &settings.cache {
-        connect = connect.cache(cache.expose());
+        return connect.cache(cache.expose());
     }
-    let refused = |error: onceward_stores::sealed::KeysError| OpenError::Keys(error.to_string());
-    if let Some(path) = &settings.sealing_keys_file {
-        connect = connect.sealed(Keys::from_file(path).map_err(refused)?);
-    }
-    if let Some(variable) = &settings.sealing_keys_env {
-        connect = connect.sealed(Keys::from_env(variable).map_err(refused)?);
-    }
-    connect.open().await.map_err(|error| {
-        let (url, why, advice) = (settings.url.clone(), chain(&error), advice(&error));
-        OpenError::Store { url, why, advice }
+    connect
+}
+
+fn sealed(settings: &config::Store) -> Result<Connect, OpenError> {
+    let connect = connect(settings);
+    Ok(match keys(settings)? {
+        Some(keys) => connect.sealed(keys),
+        None => connect,
     })
+}
+
+fn keys(settings: &config::Store) -> Result<Option<Keys>, OpenError> {
+    let refused = |error: KeysError| OpenError::Keys(error.to_string());
+    let variable = settings.sealing_keys_env.as_ref().map(|it| Keys::from_env(it));
+    let file = || settings.sealing_keys_file.as_ref().map(Keys::from_file);
+    variable.or_else(file).transpose().map_err(refused)
+}
+
+fn refused(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
+    OpenError::Store { url: settings.url.clone(), why: chain(error), advice }
+}
+
+fn not_beside(settings: &config::Store, error: &ConnectError) -> OpenError {
+    let advice = match error {
+        ConnectError::Embedded(embedded::OpenError::Locked { .. }) => {
+            "; or, if that is a gateway, ask it: --admin http://ADDRESS, with a token of its \
+             [[tokens]] in ONCEWARD_TOKEN"
+        }
+        other => advice(other),
+    };
+    refused(settings, error, advice)
 }
 
 /// What an operator can do about a server that does not let us in.

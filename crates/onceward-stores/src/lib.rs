@@ -33,5 +33,9 @@ pub mod sealed;
 #[cfg(feature = "tiered")]
 pub mod tiered;
 
+#[cfg(feature = "embedded")]
+pub use connect::embedded_at;
+#[cfg(feature = "postgres")]
+pub use connect::postgres_at;
 pub use connect::{Connect, ConnectError, SharedStore, connect};
 pub use copy::{Copied, Difference, Differs, Verified, copy, verify};

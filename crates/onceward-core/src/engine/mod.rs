@@ -8,6 +8,7 @@ mod keeper;
 mod leftover;
 mod life;
 mod permit;
+mod referring;
 mod waiters;
 
 use std::fmt;
@@ -110,6 +111,15 @@ pub enum Rejection {
         /// The operation's name.
         operation: OperationId,
     },
+    /// The business reference belongs to another request, or to another key where the first one
+    /// keeps it for itself.
+    #[error("the business reference belongs to another request")]
+    ReferenceTaken {
+        /// The operation that it belongs to, if that is still there.
+        operation: Option<OperationId>,
+        /// In which of the intent's parts the two differ, as far as that is known.
+        difference: Difference,
+    },
     /// The key is past its retention. Look the resource up first.
     #[error("the key has expired; look the resource up before you send it under a new key")]
     Expired,
@@ -180,17 +190,27 @@ impl Engine {
     ///
     /// May be dropped at any point: a claim that was under way is withdrawn.
     pub async fn begin(&self, intent: &Intent) -> Result<Begin, BeginError> {
-        let id = self.shared.identity.record_id(&intent.scope, &intent.key);
+        match &intent.reference {
+            Some(reference) => self.begin_by_reference(intent, reference).await,
+            None => {
+                let id = self.shared.identity.record_id(&intent.scope, &intent.key);
+                self.begin_record(&id, intent).await
+            }
+        }
+    }
+
+    /// Decides about an intent by the record that it lives in.
+    async fn begin_record(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
         let give_up = Instant::now() + self.policy.wait();
         // Watching starts before the first claim, so that no wake-up falls between.
-        let waiter = (!self.policy.wait().is_zero()).then(|| self.shared.waiters.watch(&id));
+        let waiter = (!self.policy.wait().is_zero()).then(|| self.shared.waiters.watch(id));
         let mut asked = false;
         loop {
             if self.shared.drain.is_closed() {
                 return Err(BeginError::Draining);
             }
             let next_wake_up = waiter.as_ref().map(|waiter| (waiter, waiter.next()));
-            let mut pending = PendingClaim::new(self, id, intent);
+            let mut pending = PendingClaim::new(self, *id, intent);
             let reject = match pending.send().await? {
                 Claim::Granted { lease, operation, attempt } => {
                     return pending.into_permit(lease, operation, attempt).map(Begin::Execute);
@@ -206,7 +226,7 @@ impl Engine {
                 }
                 Claim::Unknown { operation } => Rejection::Unknown { operation },
                 Claim::Mismatch { first } => {
-                    let difference = self.shared.identity.compare(&id, &first, &intent.parts);
+                    let difference = self.shared.identity.compare(id, &first, &intent.parts);
                     Rejection::Mismatch { difference }
                 }
                 Claim::Expired => Rejection::Expired,
@@ -216,7 +236,7 @@ impl Engine {
                     let poll = (Instant::now() + self.policy.poll_every()).min(give_up);
                     waiter.wait(next, &*self.shared.store, poll).await;
                 }
-                (Rejection::Unknown { .. }, _) if !asked && self.ask_resolver(&id).await => {
+                (Rejection::Unknown { .. }, _) if !asked && self.ask_resolver(id).await => {
                     asked = true;
                 }
                 (reject, _) => return Ok(Begin::Reject(reject)),

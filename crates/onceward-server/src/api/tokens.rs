@@ -34,6 +34,16 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Somebody at the store itself, who could do all of it without us.
+    pub(crate) fn at_the_store(name: String) -> Self {
+        Self { name, role: Role::Operator, tenants: Vec::new() }
+    }
+
+    /// The tenants that it is tied to; none if everybody's records exist for it.
+    pub(crate) fn tenants(&self) -> &[String] {
+        &self.tenants
+    }
+
     /// Whether it may do what needs this role.
     pub(crate) fn must_be(&self, role: Role) -> Result<(), ApiProblem> {
         if self.role >= role { Ok(()) } else { Err(ApiProblem::forbidden(role)) }
@@ -71,7 +81,9 @@ pub enum TokensError {
         source: NotSet,
     },
     /// A token that can be guessed.
-    #[error("[[tokens]] {name:?}: a token has at least {TOKEN_CHARS_MIN} characters; make one with `openssl rand -hex 32`")]
+    #[error(
+        "[[tokens]] {name:?}: a token has at least {TOKEN_CHARS_MIN} characters; make one with `openssl rand -hex 32`"
+    )]
     Short {
         /// Whose token.
         name: String,

@@ -41,15 +41,15 @@ use crate::api;
 use crate::census::Census;
 use crate::claims::Claims;
 use crate::config::{self, Config, StoreKind};
+use crate::desk::Reception;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::store;
 use listener::{Running, Serving};
-use site::Site;
 use worker::Worker;
 
 pub(crate) use proxy::RequestBody;
-pub(crate) use site::Base;
+pub(crate) use site::{Base, Site};
 pub use site::SiteError;
 pub use tls::TlsError;
 pub(crate) use upstream::{Client, connector};
@@ -170,7 +170,9 @@ impl Gateway {
             let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
             let census = Census::new(self.base.store.clone(), every);
             let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
-            let admin = Admin { metrics, census, health }.router();
+            let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
+            let desk = Reception { store, identity, sites: Arc::clone(&self.sites) };
+            let admin = Admin { metrics, census, health }.router().merge(desk.router());
             let failed = |source| StartError::Listen { address, source };
             let (address, serving) = api::serve(address, admin).await.map_err(failed)?;
             self.admin = Some(address);

@@ -25,7 +25,7 @@ impl Room {
 
     /// Room for a body as long as it says that it is, or as long as it may be. One that is too
     /// long is refused unread, and needs none.
-    pub(crate) fn take(&self, body: &impl Body, bytes_max: u64) -> Result<Taken, Problem<'static>> {
+    pub(super) fn take(&self, body: &impl Body, bytes_max: u64) -> Result<Taken, Problem<'static>> {
         let bytes = body.size_hint().upper().unwrap_or(bytes_max);
         let bytes = if bytes > bytes_max { 0 } else { bytes };
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);

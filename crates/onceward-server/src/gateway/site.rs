@@ -15,8 +15,9 @@ use onceward_stores::SharedStore;
 use super::headers::{self, Peer};
 use super::quota::Quota;
 use super::room::Room;
-use crate::api::TokensError;
+use crate::api::{Tokens, TokensError};
 use crate::config::{self, Caps, Config, Owner, Quotas, StoreKind};
+use crate::desk::Keeping;
 use crate::environment::{NotSet, environment};
 use crate::metrics::Metrics;
 use crate::store::{self, OpenError};
@@ -26,6 +27,10 @@ pub(crate) struct Site {
     pub(crate) config: Config,
     pub(crate) layer: OncewardLayer,
     pub(crate) room: Room,
+    /// Who may use the APIs.
+    pub(crate) tokens: Tokens,
+    /// How long what operators decide is kept.
+    pub(crate) keeping: Arc<Keeping>,
 }
 
 /// Why a configuration cannot be served.
@@ -61,7 +66,7 @@ pub enum SiteError {
 pub(crate) struct Base {
     pub(crate) store: SharedStore,
     pub(crate) engine: Engine,
-    identity: Identity,
+    pub(crate) identity: Identity,
     metrics: Arc<Metrics>,
     room: Room,
 }
@@ -104,7 +109,8 @@ impl Site {
             layer = layer.admission(Arc::new(quota(&quotas, &config, base)));
         }
         let layer = layer.observer(Arc::clone(&base.metrics) as Arc<dyn Observer>).build()?;
-        Ok(Self { layer, config, room: base.room.clone() })
+        let (tokens, keeping) = (Tokens::read(&config.tokens)?, Arc::new(Keeping::of(&config)));
+        Ok(Self { layer, config, room: base.room.clone(), tokens, keeping })
     }
 
     /// Takes out of a request what only trusted peers may say.

@@ -10,7 +10,14 @@ use super::{ConnectError, SharedStore};
 use crate::embedded::{EmbeddedStore, Settings};
 
 pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
-    let directory = directory(&parts)?;
+    let (directory, settings) = read(&parts)?;
+    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(directory, settings));
+    let store = opening.await.map_err(|_| ConnectError::Interrupted)?;
+    Ok(Arc::new(store.map_err(ConnectError::Embedded)?))
+}
+
+/// The directory, and what the options set.
+pub(super) fn read(parts: &Parts) -> Result<(PathBuf, Settings), ConnectError> {
     let mut settings = Settings::default();
     parts.set(&mut [
         ("cache_bytes", Setting::Wide(&mut settings.cache_bytes)),
@@ -20,9 +27,7 @@ pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
         ("batch_calls_max", Setting::Size(&mut settings.batch_calls_max)),
         ("batch_bytes_max", Setting::Size(&mut settings.batch_bytes_max)),
     ])?;
-    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(directory, settings));
-    let store = opening.await.map_err(|_| ConnectError::Interrupted)?;
-    Ok(Arc::new(store.map_err(ConnectError::Embedded)?))
+    Ok((directory(parts)?, settings))
 }
 
 fn directory(parts: &Parts) -> Result<PathBuf, ConnectError> {

@@ -13,6 +13,8 @@ mod redis;
 mod tiered;
 
 use std::fmt;
+#[cfg(feature = "embedded")]
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -52,6 +54,25 @@ pub type SharedStore = Arc<dyn FullStore>;
 /// ```
 pub async fn connect(url: &str) -> Result<SharedStore, ConnectError> {
     Connect::new(url).open().await
+}
+
+/// Where a `file:` URL leads, and with which settings, for whoever works on the directory
+/// itself; `None` for other stores.
+#[cfg(feature = "embedded")]
+pub fn embedded_at(
+    url: &str,
+) -> Result<Option<(PathBuf, crate::embedded::Settings)>, ConnectError> {
+    let Address { parts, .. } = Address::parse(url)?;
+    if parts.scheme == "file" { file::read(&parts).map(Some) } else { Ok(None) }
+}
+
+/// What the driver is told of a `postgres:` URL, and the store's settings, for whoever works
+/// on the tables themselves; `None` for other stores.
+#[cfg(feature = "postgres")]
+pub fn postgres_at(url: &str) -> Result<Option<(String, crate::postgres::Settings)>, ConnectError> {
+    let Address { parts, .. } = Address::parse(url)?;
+    let is_postgres = matches!(parts.scheme, "postgres" | "postgresql");
+    if is_postgres { postgres::read(&parts).map(Some) } else { Ok(None) }
 }
 
 /// A store that is about to be opened, with what its URL does not say.

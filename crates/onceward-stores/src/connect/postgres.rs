@@ -24,7 +24,7 @@ const DRIVERS: [&str; 4] =
     ["application_name", "options", "target_session_attrs", "channel_binding"];
 
 /// The URL for the driver, and what the others set.
-fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
+pub(super) fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
     let mut settings = Settings::default();
     let [mut schema, mut listen_url, mut mode, mut roots] = [const { None }; 4];
     let mut listen = true;

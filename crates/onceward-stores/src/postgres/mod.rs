@@ -34,6 +34,7 @@
 //! Calls that come while all connections are busy share a statement. See `docs/stores.md` for
 //! the tables and the settings.
 
+mod claimed;
 mod columns;
 mod error;
 #[cfg(feature = "tiered")]
@@ -44,6 +45,7 @@ mod in_sqlx;
 mod lanes;
 mod migrate;
 mod open_transaction;
+mod resolver;
 mod row;
 mod schema;
 mod session;
@@ -73,6 +75,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 pub use error::OpenError;
 pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
+pub use resolver::SqlResolver;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};

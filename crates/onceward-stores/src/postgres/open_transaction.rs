@@ -3,8 +3,8 @@
 use std::fmt;
 
 use onceward_core::{
-    Effect, Grant, Holder, Outcome, RecordId, Rejection, Replay, SettleRequest, Settlement,
-    StoreError,
+    Effect, Grant, Holder, Outcome, RecordId, Rejection, Replay, Retention, SettleRequest,
+    Settlement, StoreError,
 };
 
 use super::error::Fault;
@@ -32,6 +32,7 @@ pub struct OpenTransaction {
     handle: TransactionHandle,
     grant: Grant,
     id: RecordId,
+    retention: Retention,
     holder: Holder,
 }
 
@@ -59,10 +60,10 @@ impl OpenTransaction {
         transactions: Transactions,
         lent: Lent,
         grant: Grant,
-        id: RecordId,
+        (id, retention): (RecordId, Retention),
         holder: Holder,
     ) -> Self {
-        Self { transactions, handle: TransactionHandle::new(lent), grant, id, holder }
+        Self { transactions, handle: TransactionHandle::new(lent), grant, id, retention, holder }
     }
 
     /// The transaction, for the work.
@@ -117,8 +118,7 @@ impl OpenTransaction {
     }
 
     async fn commit(&self, lent: &Lent, settlement: Settlement) -> Closed {
-        let (transactions, retention) =
-            (&self.transactions, self.transactions.policy().retention());
+        let (transactions, retention) = (&self.transactions, self.retention);
         let settle = SettleRequest { id: self.id, holder: self.holder, settlement, retention };
         let session = Session::new(lent, &transactions.steps.settings);
         let ticket = match transactions.in_time(transactions.settle(&session, &settle)).await {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use onceward_core::{
     BeginError, Claim, ClaimRequest, Disposition, Done, Effect, Ended, Failure, Fence, Fenced,
-    Grant, Holder, Identity, Intent, Lapsed, OnLapse, OperationId, Outcome, OwnerToken, Policy,
-    RecordId, Rejection, Replay, Retention, RunError, SettleRequest, Settled, Settlement,
-    StoreError, StoreErrorKind, SystemAmbient, Tag, machine,
+    Grant, Holder, Identity, Intent, OperationId, Outcome, Policy, RecordId, Rejection, Replay,
+    Retention, RunError, SettleRequest, Settled, Settlement, StoreError, StoreErrorKind,
+    SystemAmbient, Tag, machine,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +20,7 @@ use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
 use super::PostgresStore;
+use super::claimed::Claimed;
 use super::error::Fault;
 use super::handle::Lent;
 use super::open_transaction::{Begun, OpenTransaction};
@@ -122,9 +123,9 @@ impl Steps {
 pub struct Transactions {
     pub(super) steps: Arc<Steps>,
     pools: Arc<Pools>,
-    identity: Identity,
-    policy: Arc<Policy>,
-    ambient: Arc<SystemAmbient>,
+    pub(super) identity: Identity,
+    pub(super) policy: Arc<Policy>,
+    pub(super) ambient: Arc<SystemAmbient>,
 }
 
 impl fmt::Debug for Transactions {
@@ -170,34 +171,48 @@ impl Transactions {
     async fn begin_once(&self, intent: &Intent) -> Result<Begun, Fault> {
         let limit = self.steps.settings.call_timeout;
         let lent = Lent::new(connection(&self.pools.transactions, limit).await?);
-        let request = self.request(intent);
-        let claim = self.in_time(self.claim_on(&lent, &request)).await?;
-        let Claim::Granted { lease, operation, attempt } = claim else {
-            let ended = async { lent.batch_execute("ROLLBACK").await.map_err(Fault::of) };
-            // Where that fails the connection is dropped.
-            if self.in_time(ended).await.is_ok() {
-                lent.give_back();
-            }
-            return Ok(match self.judge(intent, &request.id, claim) {
-                Ok(replay) => Begun::Replay(replay),
-                Err(rejection) => Begun::Reject(rejection),
-            });
+        let claimed = self.in_time(self.claim_on(&lent, intent)).await?;
+        let Claim::Granted { lease, operation, attempt } = claimed.claim else {
+            return self.not_begun(intent, claimed, lent).await;
         };
+        let request = claimed.request;
         let grant = Grant::without_lease(operation, lease.fence, attempt);
         let holder = Holder { owner: request.owner, fence: lease.fence };
-        let open = OpenTransaction::new(self.clone(), lent, grant, request.id, holder);
+        let place = (request.id, claimed.retention);
+        let open = OpenTransaction::new(self.clone(), lent, grant, place, holder);
         Ok(Begun::Execute(Box::new(open)))
     }
 
+    /// Ends a transaction that runs nothing.
+    async fn not_begun(
+        &self,
+        intent: &Intent,
+        claimed: Claimed,
+        lent: Lent,
+    ) -> Result<Begun, Fault> {
+        let session = Session::new(&lent, &self.steps.settings);
+        let judged = self.in_time(self.judge(&session, intent, &claimed)).await?;
+        let end = if claimed.linked { "COMMIT" } else { "ROLLBACK" };
+        let ended = async { lent.batch_execute(end).await.map_err(Fault::of) };
+        // Where that fails the connection is dropped, and a link is made by the next retry.
+        if self.in_time(ended).await.is_ok() {
+            lent.give_back();
+        }
+        Ok(match judged {
+            Ok(replay) => Begun::Replay(replay),
+            Err(rejection) => Begun::Reject(rejection),
+        })
+    }
+
     /// Begins a transaction, claims, and begins the work's part of it.
-    async fn claim_on(&self, lent: &Lent, request: &ClaimRequest) -> Result<Claim, Fault> {
+    async fn claim_on(&self, lent: &Lent, intent: &Intent) -> Result<Claimed, Fault> {
         let session = Session::new(lent, &self.steps.settings);
         lent.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(Fault::of)?;
-        let claim = self.steps.claim_in(&session, request).await?;
-        if matches!(claim, Claim::Granted { .. }) {
+        let claimed = self.claim(&session, intent).await?;
+        if matches!(claimed.claim, Claim::Granted { .. }) {
             lent.batch_execute("SAVEPOINT onceward_work").await.map_err(Fault::of)?;
         }
-        Ok(claim)
+        Ok(claimed)
     }
 
     /// Does the work once for an intent, and gives every retry its first result.
@@ -238,13 +253,19 @@ impl Transactions {
         E: Serialize + DeserializeOwned,
         W: AsyncFnOnce(&mut Transaction<'_>) -> Result<T, Failure<E>>,
     {
-        let request = self.request(intent);
         let mut tx = self.timely(client.transaction()).await?;
-        let claim = self.in_time(self.steps.claim_in(&tx, &request)).await.map_err(unavailable)?;
-        let Claim::Granted { lease, operation, .. } = claim else {
-            self.timely(tx.rollback()).await?;
-            return self.answer(intent, &request.id, claim);
+        let claimed = self.in_time(self.claim(&tx, intent)).await.map_err(unavailable)?;
+        let Claim::Granted { lease, operation, .. } = claimed.claim else {
+            let judging = self.judge(&tx, intent, &claimed);
+            let judged = self.in_time(judging).await.map_err(unavailable)?;
+            if claimed.linked {
+                self.timely(tx.commit()).await?;
+            } else {
+                self.timely(tx.rollback()).await?;
+            }
+            return answer(judged);
         };
+        let (request, retention) = (claimed.request, claimed.retention);
         let (settlement, result) = match self.work(&mut tx, work).await? {
             Worked::Done(value) => {
                 let outcome = stored(&value, operation);
@@ -266,7 +287,6 @@ impl Transactions {
             }
         };
         let holder = Holder { owner: request.owner, fence: lease.fence };
-        let retention = self.policy.retention();
         let settle = SettleRequest { id: request.id, holder, settlement, retention };
         let ticket = self.in_time(self.settle(&tx, &settle)).await.map_err(unavailable)?;
         match self.commit(tx.commit(), &ticket).await {
@@ -408,67 +428,6 @@ impl Transactions {
         })
     }
 
-    fn request(&self, intent: &Intent) -> ClaimRequest {
-        let id = self.identity.record_id(&intent.scope, &intent.key);
-        let policy = &self.policy;
-        ClaimRequest {
-            id,
-            owner: OwnerToken::draw(&*self.ambient),
-            operation: OperationId::draw(&*self.ambient, &id),
-            scope: intent.scope.clone(),
-            key: policy.keep_key().then(|| intent.key.clone()),
-            fingerprint: intent.fingerprint,
-            sketch: self.identity.sketch(&id, &intent.parts),
-            lease: policy.lease(),
-            lapsed: match policy.on_lapse() {
-                OnLapse::Takeover => Lapsed::Takeover,
-                OnLapse::Unknown | OnLapse::Resolve => Lapsed::Unknown,
-            },
-        }
-    }
-
-    /// What a claim that was not granted comes to.
-    fn judge(&self, intent: &Intent, id: &RecordId, claim: Claim) -> Result<Replay, Rejection> {
-        Err(match claim {
-            Claim::Completed { operation, outcome } => {
-                return Ok(Replay { operation, ended: Ended::Completed, outcome });
-            }
-            Claim::Failed { operation, outcome } => {
-                return Ok(Replay { operation, ended: Ended::Failed, outcome });
-            }
-            Claim::Granted { operation, .. } | Claim::Running { operation, .. } => {
-                Rejection::Running { operation, retry_after: self.policy.retry_after() }
-            }
-            Claim::Mismatch { first } => {
-                let difference = self.identity.compare(id, &first, &intent.parts);
-                Rejection::Mismatch { difference }
-            }
-            Claim::Unknown { operation } => Rejection::Unknown { operation },
-            Claim::Expired => Rejection::Expired,
-        })
-    }
-
-    /// The same as values of the caller's.
-    fn answer<T: DeserializeOwned, E: DeserializeOwned>(
-        &self,
-        intent: &Intent,
-        id: &RecordId,
-        claim: Claim,
-    ) -> Result<Done<T>, RunError<E>> {
-        let Replay { operation, ended, outcome } = self.judge(intent, id, claim)?;
-        let unreadable = |source| RunError::Unreadable { operation, source };
-        match ended {
-            Ended::Completed => {
-                let value = outcome.read_json().map_err(unreadable)?;
-                Ok(Done { value, operation, replayed: true, settled: Settled::Durable })
-            }
-            Ended::Failed => {
-                let error = outcome.read_json().map_err(unreadable)?;
-                Err(RunError::Failed { error, operation, replayed: true })
-            }
-        }
-    }
-
     /// Whether a failure is kept. What is not kept is rolled back, and so never happened.
     fn classify<E>(&self, failure: Failure<E>) -> (bool, E) {
         match failure {
@@ -520,6 +479,24 @@ enum Status {
     InProgress,
     /// Too long ago for the server to know.
     Forgotten,
+}
+
+/// What was decided, as values of the caller's.
+fn answer<T: DeserializeOwned, E: DeserializeOwned>(
+    judged: Result<Replay, Rejection>,
+) -> Result<Done<T>, RunError<E>> {
+    let Replay { operation, ended, outcome } = judged?;
+    let unreadable = |source| RunError::Unreadable { operation, source };
+    match ended {
+        Ended::Completed => {
+            let value = outcome.read_json().map_err(unreadable)?;
+            Ok(Done { value, operation, replayed: true, settled: Settled::Durable })
+        }
+        Ended::Failed => {
+            let error = outcome.read_json().map_err(unreadable)?;
+            Err(RunError::Failed { error, operation, replayed: true })
+        }
+    }
 }
 
 fn stored<T: Serialize>(value: &T, operation: OperationId) -> Outcome {

@@ -122,6 +122,13 @@ impl Envelopes {
         }
     }
 
+    /// Whether an outcome is sealed with the first key already.
+    pub(super) fn is_current(&self, sealed: &Outcome) -> bool {
+        let first = &*self.keys.first().id;
+        let envelope = (sealed.tag == TAG).then(|| Envelope::read(&sealed.bytes).ok()).flatten();
+        envelope.is_some_and(|envelope| envelope.key_id == first)
+    }
+
     fn unknown(&self, id: &str) -> SealProblem {
         let given: Vec<_> = self.keys.ids().map(|id| format!("`{id}`")).collect();
         SealProblem::UnknownKey { id: id.to_owned(), given: given.join(", ") }

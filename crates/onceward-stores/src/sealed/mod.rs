@@ -40,16 +40,15 @@
 //!
 //! 1. Add the new key **after** the one that seals, on every node.
 //! 2. When all have it, put it **first**, on every node.
-//! 3. Remove the old one when everything it sealed has expired (retention after step 2).
-//!
-//! Outcomes are not sealed anew: a settled record never changes, so they go with their
-//! retention.
+//! 3. Remove the old one when everything it sealed has expired (retention after step 2), or
+//!    after [`Sealed::reseal`] has sealed all of it anew.
 
 mod envelope;
 mod error;
 mod keys;
 mod packer;
 mod payload;
+mod reseal;
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -64,6 +63,7 @@ use onceward_core::{
 pub use envelope::SEAL_BYTES_MAX;
 pub use error::{SealError, SealProblem};
 pub use keys::{KEY_BYTES, KEY_ID_BYTES_MAX, KeyProblem, Keys, KeysError};
+pub use reseal::Resealed;
 
 use crate::grants::{Grant, Grants};
 use envelope::{Bound, Envelopes};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, Done, Failure, Fenced, Fingerprint, Holder, Identity, Intent, Key, Policy, RecordId,
-    Rejection, RunError, StateName, Store as _, StoreAdmin as _,
+    BusinessReference, Claim, Done, Failure, Fenced, Fingerprint, Holder, Identity, Intent, Key,
+    Known, Policy, RecordId, Rejection, RunError, StateName, Store as _, StoreAdmin as _,
 };
 use onceward_services::{PgBouncer, Server, or_skip};
 use onceward_stores::postgres::tokio_postgres::types::Type;
@@ -379,4 +379,50 @@ async fn work_that_panics_never_was() {
     assert!(panicked.join().is_err() && runs.load(Ordering::SeqCst) == 1);
     eventually("a retry pays", async || shop.pay("key").await.is_ok()).await;
     assert!(shop.together("key").await);
+}
+
+fn called(key: &str, reference: &str) -> Intent {
+    intent(key).with_reference(BusinessReference::new(reference, Known::Answer).unwrap())
+}
+
+#[tokio::test]
+async fn a_business_reference_is_committed_with_its_rows_and_known_under_every_key() {
+    let Some(server) = shared() else { return };
+    let shop = Shop::fresh(server).await;
+    let pay = async |key: &str, work: &str| {
+        let intent = called(key, "RF18");
+        shop.pg.transact(&intent, async |tx| shop.insert(tx, work).await).await
+    };
+    let first = pay("k1", "row").await.unwrap();
+    for key in ["k1", "k2", "k2"] {
+        let again = pay(key, "row").await.unwrap();
+        assert!(again.replayed && again.operation == first.operation, "{key}");
+    }
+    assert_eq!(shop.rows("row").await, 1);
+    let other = Intent { fingerprint: Fingerprint::of_parts(&[b"other"]), ..called("k3", "RF18") };
+    let refused = shop.pg.transact(&other, async |tx| shop.insert(tx, "row").await).await;
+    let Err(RunError::Rejected(Rejection::ReferenceTaken { operation, .. })) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(operation, Some(first.operation));
+    let elsewhere = shop.pg.transact(&called("k2", "RF19"), async |tx| shop.insert(tx, "x").await);
+    let refused = elsewhere.await;
+    assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch { .. }))), "{refused:?}");
+    let record = shop.store.find(&first.operation).await.unwrap().unwrap();
+    assert_eq!(record.key.unwrap().expose(), "RF18", "for those who look it up");
+}
+
+#[tokio::test]
+async fn what_is_rolled_back_under_a_reference_never_was() {
+    let Some(server) = shared() else { return };
+    let shop = Shop::fresh(server).await;
+    let failed = shop.pg.transact(&called("k1", "RF20"), async |tx| {
+        shop.insert(tx, "row").await?;
+        Err::<String, _>(Failure::Release("no".to_owned()))
+    });
+    assert!(matches!(failed.await, Err(RunError::Released { .. })));
+    assert_eq!(shop.rows("row").await, 0);
+    let again = shop.pg.transact(&called("k2", "RF20"), async |tx| shop.insert(tx, "row").await);
+    assert!(!again.await.unwrap().replayed);
+    assert_eq!(shop.rows("row").await, 1);
 }

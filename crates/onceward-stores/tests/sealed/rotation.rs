@@ -119,3 +119,48 @@ async fn records_without_an_outcome_need_no_key() {
     names.sort();
     assert_eq!(names, [StateName::Released, StateName::Unknown]);
 }
+
+#[tokio::test]
+async fn what_is_sealed_anew_opens_without_the_old_key_and_is_otherwise_the_same() {
+    let inner = Arc::new(MemoryStore::new());
+    let before = node(&inner, &[A]);
+    for key in ["1", "2", "3"] {
+        complete(&before, key, key).await;
+    }
+    let holder = granted(&before, "running").await;
+    let rotated = node(&inner, &[B, A]);
+    complete(&rotated, "new", "new").await;
+    let first = rotated.get(&id("1")).await.unwrap().unwrap();
+
+    let (mut resealed, mut seen, mut after) = (0, 0, None);
+    loop {
+        let done = rotated.reseal(after, 2).await.unwrap();
+        (resealed, seen) = (resealed + done.resealed, seen + done.seen);
+        assert!(done.undecodable.is_empty());
+        after = done.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((resealed, seen), (3, 5));
+    assert_eq!(rotated.reseal(None, 100).await.unwrap().resealed, 0, "all of it is");
+    let alone = node(&inner, &[B]);
+    for key in ["1", "2", "3", "new"] {
+        assert_eq!(replay(&alone, key).await.unwrap(), outcome(key));
+    }
+    let last = alone.get(&id("1")).await.unwrap().unwrap();
+    let updated_at = first.updated_at + std::time::Duration::from_millis(1);
+    assert_eq!(last, onceward_core::Record { updated_at, ..first });
+    let late = settle(&alone, "running", holder, Settlement::Complete(outcome("late"))).await;
+    assert_eq!(late.unwrap(), Fenced::Applied(()));
+}
+
+#[tokio::test]
+async fn what_does_not_open_is_named_and_left_as_it_is() {
+    let inner = Arc::new(MemoryStore::new());
+    complete(&node(&inner, &[A]), "k", "done").await;
+    let stored = inner.get(&id("k")).await.unwrap();
+    let done = node(&inner, &[B]).reseal(None, 100).await.unwrap();
+    assert_eq!((done.resealed, done.undecodable), (0, vec![id("k")]));
+    assert_eq!(inner.get(&id("k")).await.unwrap(), stored);
+}

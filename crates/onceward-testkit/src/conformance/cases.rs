@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use onceward_core::machine::is_later;
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Fingerprint, Holder, Imported, Key, Lapsed, Outcome,
-    OwnerToken, Query, Record, Retained, Retention, Settlement, Sketch, State, StateName, Tag,
-    Timestamp, Verdict,
+    Begin, BusinessReference, Claim, ClaimRequest, Engine, Fence, Fenced, Fingerprint, Holder,
+    Imported, Intent, Key, Known, Lapsed, Outcome, OwnerToken, Policy, Query, Record, Rejection,
+    Retained, Retention, Settled, Settlement, Sketch, State, StateName, Tag, Timestamp, Verdict,
 };
 
 use super::rig::{APPLIED, Granted, Rig, complete, outcome};
@@ -500,6 +500,56 @@ pub async fn listing_selects_by_standing_and_tenant(rig: &Rig<'_>) {
     assert_eq!(other.len(), 1);
     let none = list(Query { operation_name: Some("else".into()), ..Query::default() }).await;
     assert_eq!(none.len(), 0);
+}
+
+pub async fn an_operation_is_found_by_its_name_wherever_it_stands(rig: &Rig<'_>) {
+    let mut granted = Vec::new();
+    for index in 0..20 {
+        granted.push(rig.running(&format!("k{index}")).await);
+    }
+    assert_eq!(rig.settle(&granted[0], complete("done")).await, APPLIED);
+    assert_eq!(rig.settle(&granted[1], Settlement::Unknown).await, APPLIED);
+    for it in &granted {
+        let found = rig.store.find(&it.operation).await.unwrap().expect("the operation");
+        assert_eq!((found.id, found.operation), (it.id, it.operation));
+        let is_unknown = rig.store.is_unknown(&found).await.unwrap();
+        assert_eq!(is_unknown, it.id == granted[1].id, "{found:?}");
+    }
+    rig.lapse().await;
+    let lapsed = rig.store.find(&granted[2].operation).await.unwrap().expect("the operation");
+    assert!(rig.store.is_unknown(&lapsed).await.unwrap());
+    let nobody = rig.request("k0").operation;
+    assert_eq!(rig.store.find(&nobody).await.unwrap(), None);
+}
+
+pub async fn a_business_reference_is_known_when_its_key_is_forgotten(rig: &Rig<'_>) {
+    let keep = rig.lease * 2;
+    let policy = Policy::builder().lease(rig.lease).retention(keep).reference_retention(keep * 10);
+    let engine = Engine::builder(Arc::clone(&rig.store)).policy(policy.build().unwrap()).build();
+    let reference = BusinessReference::new("RF18-5390", Known::Answer).unwrap();
+    let intent = |key: &str, request: &[u8]| {
+        let fingerprint = Fingerprint::of_parts(&[request]);
+        Intent::new(Rig::scope("tenant"), Key::new(key).unwrap(), fingerprint)
+            .with_reference(reference.clone())
+    };
+    let Begin::Execute(permit) = engine.begin(&intent("k1", b"pay")).await.unwrap() else {
+        panic!("the first one runs");
+    };
+    let operation = permit.operation();
+    assert_eq!(permit.complete(outcome("paid")).await, Settled::Durable);
+    for _ in 0..2 {
+        for key in ["k1", "k2"] {
+            match engine.begin(&intent(key, b"pay")).await.unwrap() {
+                Begin::Replay(replay) => {
+                    assert_eq!((replay.operation, replay.outcome), (operation, outcome("paid")));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        rig.harness.pass(keep * 2).await;
+    }
+    let taken = engine.begin(&intent("k3", b"other")).await.unwrap();
+    assert!(matches!(taken, Begin::Reject(Rejection::ReferenceTaken { .. })), "{taken:?}");
 }
 
 pub async fn stats_count_what_is_there(rig: &Rig<'_>) {

@@ -138,6 +138,8 @@ macro_rules! store_conformance {
             of_concurrent_takeovers_one_is_granted
             listing_pages_through_all_records_once
             listing_selects_by_standing_and_tenant
+            an_operation_is_found_by_its_name_wherever_it_stands
+            a_business_reference_is_known_when_its_key_is_forgotten
             stats_count_what_is_there
             large_outcomes_survive
             an_imported_record_is_the_one_that_was_exported

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Lease, Page, Purged, Query, Record, RecordId,
+    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record, RecordId,
     RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind,
 };
@@ -139,6 +139,10 @@ impl StoreAdmin for Link {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.world.store.stats().await
+    }
+
+    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
+        self.world.store.import(record).await
     }
 }
 

@@ -138,7 +138,9 @@ impl Node {
             Ok(Begin::Replay(replay)) => Answer::Replay(read(&replay.outcome.bytes)),
             Ok(Begin::Reject(Rejection::Running { .. })) => Answer::Running,
             Ok(Begin::Reject(Rejection::Unknown { .. })) => Answer::Unknown,
-            Ok(Begin::Reject(Rejection::Mismatch { .. })) => Answer::Mismatch,
+            Ok(Begin::Reject(Rejection::Mismatch { .. } | Rejection::ReferenceTaken { .. })) => {
+                Answer::Mismatch
+            }
             Ok(Begin::Reject(Rejection::Expired)) => Answer::Expired,
             Err(_) if self.world.mutant == Some(Mutant::RunsOnTimedOutClaim) => {
                 mutant::run_without_a_claim(&self.world, &self.health, request).await

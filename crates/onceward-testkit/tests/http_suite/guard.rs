@@ -324,6 +324,7 @@ impl Guard {
             Rejection::Mismatch { .. } => {
                 Problem::new(mismatch, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST")
             }
+            Rejection::ReferenceTaken { .. } => Problem::new(409, "BUSINESS_REFERENCE_TAKEN"),
             Rejection::Unknown { .. } => Problem::new(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
             Rejection::Expired => Problem::new(409, "IDEMPOTENCY_KEY_EXPIRED"),
         })

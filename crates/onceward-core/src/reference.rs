@@ -1,0 +1,95 @@
+//! A second name for an intent, which outlives its key: the reference that the business itself
+//! knows it by.
+
+use crate::fingerprint::Fingerprint;
+use crate::intent::{Identity, Intent, RecordId};
+use crate::key::{InvalidKey, Key};
+use crate::outcome::{Content, Outcome, Tag};
+
+/// What the business calls an intent, for example the payment reference that a bank prints:
+/// unique for its scope, and remembered long after the key is forgotten.
+///
+/// The intent's record lives under the reference. What is kept under the key is only where to
+/// look, so a new key with a known reference finds the first outcome.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusinessReference {
+    text: Key,
+    known: Known,
+}
+
+/// What another key gets whose reference is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Known {
+    /// The first outcome, if it asks for the same; else a conflict.
+    #[default]
+    Answer,
+    /// A conflict, whatever it asks for.
+    Conflict,
+}
+
+impl BusinessReference {
+    /// Checks and takes a reference: 1 to 255 printable ASCII characters, as a key.
+    ///
+    /// Unlike keys it is stored as text, so that people and resolvers can look it up.
+    pub fn new(text: &str, known: Known) -> Result<Self, InvalidKey> {
+        Ok(Self { text: Key::new(text)?, known })
+    }
+
+    /// Where an intent lives that has this reference.
+    pub fn place(&self, identity: &Identity, intent: &Intent) -> Place {
+        let key_id = identity.record_id(&intent.scope, &intent.key);
+        let fingerprint = match self.known {
+            Known::Answer => intent.fingerprint,
+            Known::Conflict => owned_by(&key_id, &intent.fingerprint),
+        };
+        let under_reference = Intent::new(intent.scope.clone(), self.text.clone(), fingerprint);
+        let id = identity.reference_id(&intent.scope, &self.text);
+        Place { id, intent: under_reference.with_parts(intent.parts.clone()) }
+    }
+}
+
+/// A fingerprint that no other key has.
+fn owned_by(key: &RecordId, fingerprint: &Fingerprint) -> Fingerprint {
+    Fingerprint::of_parts(&[&[fingerprint.rules()], fingerprint.digest(), key.as_bytes()])
+}
+
+/// Where an intent with a [`BusinessReference`] lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The reference's record.
+    pub id: RecordId,
+    /// The intent as that record knows it.
+    pub intent: Intent,
+}
+
+/// Of what is kept under a key.
+const TAG: Tag = Tag::from_static("reference/v1");
+
+impl Place {
+    /// What is kept under the key.
+    pub fn link(&self) -> Outcome {
+        Outcome::whole(TAG, self.id.as_bytes().to_vec())
+    }
+
+    /// What is kept under a key leads here, somewhere else, or is the outcome itself.
+    pub fn follow(&self, kept: &Outcome) -> Follow {
+        match (kept.content, &kept.tag) {
+            (Content::Whole, tag) if *tag == TAG && kept.bytes[..] == self.id.as_bytes()[..] => {
+                Follow::Here
+            }
+            (Content::Whole, tag) if *tag == TAG => Follow::Elsewhere,
+            _ => Follow::Outcome,
+        }
+    }
+}
+
+/// Where what is kept under a key leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// To this reference.
+    Here,
+    /// To another reference: the key was used for another request.
+    Elsewhere,
+    /// Nowhere: the key was used before its operation had references.
+    Outcome,
+}

@@ -1,0 +1,106 @@
+//! `onceward store …`
+
+mod copy;
+mod reseal;
+mod upkeep;
+mod verify;
+
+use clap::{Args, Subcommand};
+
+use super::place::{Place, StorePlace};
+use super::{Fallible, out};
+use copy::CopyArgs;
+
+/// Look after the store
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Say how much the store holds
+    ///
+    /// Examples:
+    ///   onceward store stats --config onceward.toml
+    ///   onceward store stats --admin http://127.0.0.1:9090 --json
+    #[command(verbatim_doc_comment)]
+    Stats(Place),
+    /// Read every record, and tell which of them cannot be read
+    ///
+    /// Opens seals too. A directory that no process has open is looked at more closely: its
+    /// counters, and whether everything in it is going to expire. Fails if anything is wrong.
+    ///
+    /// Examples:
+    ///   onceward store verify --config onceward.toml
+    ///   onceward store verify --admin http://127.0.0.1:9090
+    #[command(verbatim_doc_comment)]
+    Verify(Place),
+    /// Give space back that dead records take
+    ///
+    /// In daily life stores clean up by themselves; this is for after large deletions.
+    ///
+    /// Examples:
+    ///   onceward store compact --store file:./onceward-data
+    #[command(verbatim_doc_comment)]
+    Compact(StorePlace),
+    /// Bring the tables of a PostgreSQL store up to date
+    ///
+    /// Gateways do so when they start, unless the store's URL says migrate=false.
+    ///
+    /// Examples:
+    ///   onceward store migrate --config onceward.toml --dry-run
+    ///   onceward store migrate --store postgres://onceward@db/onceward
+    #[command(verbatim_doc_comment)]
+    Migrate(MigrateArgs),
+    /// Copy all records of one store into another
+    ///
+    /// Records are copied as they are, sealed ones sealed. What is later in the target stays,
+    /// so it may be interrupted and run again. Both may be in use; to move without a pause,
+    /// see "moving" in docs/stores.md.
+    ///
+    /// Examples:
+    ///   onceward store copy --from file:./onceward-data --to postgres://onceward@db/onceward
+    ///   onceward store copy --from redis://cache --to postgres://onceward@db/onceward --verify
+    #[command(verbatim_doc_comment)]
+    Copy(CopyArgs),
+    /// Seal with the first sealing key what earlier keys have sealed
+    ///
+    /// After it, the earlier keys can be removed. All gateways need the first key before.
+    /// May be interrupted, and run while gateways work on the store; not while records move
+    /// to another store.
+    ///
+    /// Examples:
+    ///   onceward store reseal --config onceward.toml
+    #[command(verbatim_doc_comment)]
+    Reseal(StorePlace),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    #[command(flatten)]
+    place: StorePlace,
+    /// Print the SQL, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl StoreCommand {
+    pub(super) async fn execute(self) -> Fallible {
+        match self {
+            Self::Stats(place) => stats(&place).await,
+            Self::Verify(place) => verify::verify(&place).await,
+            Self::Compact(place) => upkeep::compact(&place.config()?.store).await,
+            Self::Migrate(args) => upkeep::migrate(&args.place.config()?.store, args.dry_run).await,
+            Self::Copy(args) => args.execute().await,
+            Self::Reseal(place) => reseal::reseal(&place.config()?.store).await,
+        }
+    }
+}
+
+async fn stats(place: &Place) -> Fallible {
+    let totals = place.desk().await?.stats().await?;
+    if place.json {
+        return out::json(&totals);
+    }
+    out::line(format!("{:10} {:>15}", "records", out::count(totals.records)))?;
+    for total in &totals.by_state {
+        out::line(format!("  {:8} {:>15}", total.state, out::count(total.records)))?;
+    }
+    out::line(format!("{:10} {:>15}", "about", out::size(totals.bytes)))
+}

@@ -1,0 +1,274 @@
+//! The admin API: the desk behind bearer tokens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::extract::{FromRequestParts, Path};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use http::request::Parts;
+use onceward_core::Identity;
+use onceward_stores::SharedStore;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+
+use super::Desk;
+use super::clerk::Clerk;
+use super::orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
+use super::subject::Subject;
+use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
+use crate::api::{ApiProblem, Params, Payload};
+use crate::gateway::Site;
+
+/// Where callers of the admin API are asked for their tokens, and led to a clerk.
+#[derive(Clone)]
+pub(crate) struct Reception {
+    pub(crate) store: SharedStore,
+    pub(crate) identity: Identity,
+    /// The configuration of the moment, which says who may ask.
+    pub(crate) sites: Arc<ArcSwap<Site>>,
+}
+
+impl Reception {
+    /// Its routes.
+    pub(crate) fn router(self) -> Router {
+        Router::new()
+            .route("/openapi.json", get(openapi))
+            .route("/v1/records", get(records))
+            .route("/v1/records/{id}", get(record))
+            .route("/v1/records/{id}/resolve", post(resolve))
+            .route("/v1/records/{id}/release", post(release))
+            .route("/v1/purge", post(purge))
+            .route("/v1/operations/{id}", get(operation))
+            .route("/v1/decisions", get(decisions))
+            .route("/v1/stats", get(stats))
+            .route("/v1/verify", post(verify))
+            .method_not_allowed_fallback(async || {
+                ApiProblem::new(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "METHOD_NOT_ALLOWED",
+                    "That is not done here",
+                )
+                .detail("/openapi.json tells what is.")
+            })
+            .with_state(self)
+    }
+}
+
+/// Who has shown a token that holds is led to a clerk, before anything else is looked at.
+impl FromRequestParts<Reception> for Clerk {
+    type Rejection = ApiProblem;
+
+    async fn from_request_parts(parts: &mut Parts, at: &Reception) -> Result<Self, ApiProblem> {
+        let site = at.sites.load();
+        let caller = site.tokens.caller(&parts.headers)?;
+        let keeping = Arc::clone(&site.keeping);
+        Ok(Self::new(Arc::clone(&at.store), at.identity.clone(), keeping, caller))
+    }
+}
+
+/// Why a question is not answered.
+struct Looking;
+
+impl IntoResponses for Looking {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        refusals(&[
+            ("400", "That is no id, or a parameter is wrong"),
+            ("401", "No token that holds"),
+            ("403", "The token does not allow it"),
+            ("404", "Not there, or not for this token"),
+            ("503", "The store is unavailable, or the record cannot be read"),
+        ])
+    }
+}
+
+/// Why an order is not carried out.
+struct Deciding;
+
+impl IntoResponses for Deciding {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        let mut all = Looking::responses();
+        all.extend(refusals(&[
+            ("409", "There is nothing to decide, or not under this fence"),
+            ("413", "The order is too large"),
+            ("415", "The order is not application/json"),
+            ("422", "The order is not what is described here"),
+        ]));
+        all
+    }
+}
+
+fn refusals(known: &[(&str, &str)]) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+    let problem = || Content::new(Some(Ref::from_schema_name("ApiProblem")));
+    let response = |what: &str| {
+        ResponseBuilder::new().description(what).content("application/problem+json", problem())
+    };
+    let told = |(status, what): &(&str, &str)| (status.to_string(), response(what).build().into());
+    known.iter().map(told).collect()
+}
+
+type Answer<T> = Result<Json<T>, ApiProblem>;
+
+/// The admin API of Onceward. `reader` and `worker` look, `operator` decides; a token with
+/// tenants sees only theirs.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Onceward admin API", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
+    paths(
+        openapi, records, record, resolve, release, purge, operation, decisions, stats, verify
+    ),
+    components(schemas(ApiProblem)),
+    modifiers(&Bearer),
+    security(("token" = []))
+)]
+struct Document;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        openapi.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// This description.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    security(()),
+    responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value))
+)]
+async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(Document::openapi())
+}
+
+/// Records, a page at a time.
+#[utoipa::path(
+    get,
+    path = "/v1/records",
+    params(Wanted),
+    responses((status = 200, description = "A page; follow `next`", body = Listing), Looking)
+)]
+async fn records(clerk: Clerk, Params(wanted): Params<Wanted>) -> Answer<Listing> {
+    Ok(Json(clerk.records(&wanted).await?))
+}
+
+/// One record by its operation's id or its own, and what was decided about it.
+#[utoipa::path(
+    get,
+    path = "/v1/records/{id}",
+    params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"), Look),
+    responses((status = 200, description = "The record", body = Shown), Looking)
+)]
+async fn record(clerk: Clerk, Path(id): Path<String>, Params(look): Params<Look>) -> Answer<Shown> {
+    Ok(Json(clerk.record(&subject(&id)?, &look).await?))
+}
+
+/// Decides that an operation has happened, and stores the reply that retries get.
+///
+/// Only where the outcome is unknown. The decision is written into the trail before. Sent
+/// again, it is not made again.
+#[utoipa::path(
+    post,
+    path = "/v1/records/{id}/resolve",
+    params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
+    request_body = Resolve,
+    responses((status = 200, description = "Decided", body = Shown), Deciding)
+)]
+async fn resolve(
+    clerk: Clerk,
+    Path(id): Path<String>,
+    Payload(order): Payload<Resolve>,
+) -> Answer<Shown> {
+    Ok(Json(clerk.resolve(&subject(&id)?, &order).await?))
+}
+
+/// Decides that an operation has not happened and cannot any more, and frees its key.
+///
+/// Only where the outcome is unknown: a live lease is refused. The decision is written into
+/// the trail before. Sent again, it is not made again.
+#[utoipa::path(
+    post,
+    path = "/v1/records/{id}/release",
+    params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
+    request_body = Release,
+    responses((status = 200, description = "Decided", body = Shown), Deciding)
+)]
+async fn release(
+    clerk: Clerk,
+    Path(id): Path<String>,
+    Payload(order): Payload<Release>,
+) -> Answer<Shown> {
+    Ok(Json(clerk.release(&subject(&id)?, &order).await?))
+}
+
+/// Removes some of what is past its time. Ask again while there is `more`.
+///
+/// Never touches what is running or unknown, nor decisions within their time.
+#[utoipa::path(
+    post,
+    path = "/v1/purge",
+    request_body = Purge,
+    responses((status = 200, description = "Removed", body = PurgeDone), Deciding)
+)]
+async fn purge(clerk: Clerk, Payload(order): Payload<Purge>) -> Answer<PurgeDone> {
+    Ok(Json(clerk.purge(&order).await?))
+}
+
+/// One operation, and what was decided about it.
+#[utoipa::path(
+    get,
+    path = "/v1/operations/{id}",
+    params(("id" = String, Path, description = "The operation's id", pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"), Look),
+    responses((status = 200, description = "Its record", body = Shown), Looking)
+)]
+async fn operation(
+    clerk: Clerk,
+    Path(id): Path<String>,
+    Params(look): Params<Look>,
+) -> Answer<Shown> {
+    match subject(&id)? {
+        operation @ Subject::Operation(_) => Ok(Json(clerk.record(&operation, &look).await?)),
+        Subject::Record(_) => Err(ApiProblem::bad_request("An operation's id is a UUID.")),
+    }
+}
+
+/// The trail of decisions. Nobody can change it.
+#[utoipa::path(
+    get,
+    path = "/v1/decisions",
+    params(Trail),
+    responses((status = 200, description = "A page; follow `next`", body = DecisionPage), Looking)
+)]
+async fn decisions(clerk: Clerk, Params(trail): Params<Trail>) -> Answer<DecisionPage> {
+    Ok(Json(clerk.decisions(&trail).await?))
+}
+
+/// How much the store holds.
+#[utoipa::path(
+    get,
+    path = "/v1/stats",
+    responses((status = 200, description = "The totals", body = Totals), Looking)
+)]
+async fn stats(clerk: Clerk) -> Answer<Totals> {
+    Ok(Json(clerk.stats().await?))
+}
+
+/// Reads some records, and tells which of them cannot be read. Go on at `next`.
+#[utoipa::path(
+    post,
+    path = "/v1/verify",
+    request_body = Verify,
+    responses((status = 200, description = "What was read", body = VerifiedPage), Deciding)
+)]
+async fn verify(clerk: Clerk, Payload(order): Payload<Verify>) -> Answer<VerifiedPage> {
+    Ok(Json(clerk.verify(&order).await?))
+}
+
+fn subject(id: &str) -> Result<Subject, ApiProblem> {
+    id.parse().map_err(|wrong| ApiProblem::bad_request(format!("{wrong}")))
+}

@@ -1,0 +1,189 @@
+//! Forced decisions: what nobody could prove, somebody takes upon themselves.
+//!
+//! A decision is about a record under one fence. It is written into the trail, then made by
+//! the store, which refuses it if the matter has moved on; that is written down too.
+
+use http::StatusCode;
+use onceward_core::{
+    Decided, Decision, Fence, Fenced, Record, ResolveRequest, Retention, State, Verdict,
+};
+use sha2::{Digest, Sha256};
+
+use super::clerk::{Clerk, told};
+use super::orders::{Look, Release, Resolve, reason};
+use super::subject::Subject;
+use super::views::{Shown, Standing};
+use crate::api::{ApiProblem, Role};
+
+/// What is to be decided, complete.
+struct Order {
+    record: Record,
+    verdict: Verdict,
+    decided: Decided,
+    evidence: String,
+    retention: Retention,
+}
+
+impl Clerk {
+    pub(super) async fn decide_happened(
+        &self,
+        subject: &Subject,
+        order: &Resolve,
+    ) -> Result<Shown, ApiProblem> {
+        let record = self.decidable(subject, order.fence).await?;
+        let outcome = order.reply.outcome()?;
+        let (status, digest) = (order.reply.status, Sha256::digest(&outcome.bytes));
+        let digits: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = order.reply.body()?.len();
+        let why = reason(&order.reason)?;
+        self.decide(Order {
+            retention: self.keeping.retention(&record.scope, order.keep()?),
+            evidence: format!("{why} (reply {status}, {bytes} bytes, sha256 {digits}…)"),
+            verdict: Verdict::Happened(outcome),
+            decided: Decided::Happened,
+            record,
+        })
+        .await
+    }
+
+    pub(super) async fn decide_did_not_happen(
+        &self,
+        subject: &Subject,
+        order: &Release,
+    ) -> Result<Shown, ApiProblem> {
+        let record = self.decidable(subject, order.fence).await?;
+        self.decide(Order {
+            retention: self.keeping.retention(&record.scope, None),
+            evidence: reason(&order.reason)?.to_owned(),
+            verdict: Verdict::DidNotHappen,
+            decided: Decided::DidNotHappen,
+            record,
+        })
+        .await
+    }
+
+    /// A record that the caller may decide about, under the fence that it has seen.
+    async fn decidable(&self, subject: &Subject, fence: u64) -> Result<Record, ApiProblem> {
+        self.caller.must_be(Role::Operator)?;
+        let record = self.found_to_change(subject).await?;
+        if record.fence != Fence(fence) {
+            return Err(moved(&record));
+        }
+        Ok(record)
+    }
+
+    /// In a task of its own: whoever hangs up has decided all the same, and no decision is
+    /// written down and then not made.
+    async fn decide(&self, order: Order) -> Result<Shown, ApiProblem> {
+        let clerk = self.clone();
+        let deciding = tokio::spawn(async move { clerk.carry_out(order).await });
+        deciding.await.unwrap_or_else(|ended| match ended.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_stopped) => Err(stopping()),
+        })
+    }
+
+    async fn carry_out(&self, order: Order) -> Result<Shown, ApiProblem> {
+        let record = &order.record;
+        if order.is_made() {
+            return self.shown(record, Look::default()).await;
+        }
+        if !self.is_unknown(record).await.map_err(told)? {
+            return Err(self.not_unknown(record).await?);
+        }
+        let decision = order.decision(&self.caller.name);
+        self.write_once(&decision).await?;
+        match self.store.resolve(&order.request()).await.map_err(told)? {
+            Fenced::Applied(()) => {}
+            Fenced::Stale | Fenced::Missing => {
+                let superseded = Decision { decided: Decided::Superseded, ..decision };
+                self.decisions.write(&superseded).await.map_err(told)?;
+                return Err(settled("Somebody else has settled it meanwhile."));
+            }
+        }
+        let record = self.found_to_change(&Subject::Record(record.id)).await?;
+        self.shown(&record, Look::default()).await
+    }
+
+    /// An order that is sent again, because its answer was lost, is written down once.
+    async fn write_once(&self, decision: &Decision) -> Result<(), ApiProblem> {
+        let written = self.decisions.about(&decision.operation).await.map_err(told)?;
+        if written.last().is_some_and(|last| last.decision == *decision) {
+            return Ok(());
+        }
+        self.decisions.write(decision).await.map_err(told)
+    }
+
+    /// Why there is nothing to decide about a record.
+    async fn not_unknown(&self, record: &Record) -> Result<ApiProblem, ApiProblem> {
+        if let State::Running { lease_until } = record.state {
+            return Ok(live(record, lease_until.into()));
+        }
+        let standing = self.standing(record).await.map_err(told)?;
+        Ok(settled(match standing {
+            Standing::Completed | Standing::Failed => "Its outcome is known and is not changed.",
+            Standing::Released => "It was released: its key is free.",
+            Standing::Expired => "Its outcome was known and is past its time.",
+            Standing::Running | Standing::Unknown => "It has changed just now: look at it again.",
+        }))
+    }
+}
+
+impl Order {
+    /// Whether this very order was carried out before.
+    fn is_made(&self) -> bool {
+        match (&self.record.state, &self.verdict) {
+            (State::Completed { outcome, .. }, Verdict::Happened(ordered)) => outcome == ordered,
+            (State::Released { .. }, Verdict::DidNotHappen) => true,
+            _ => false,
+        }
+    }
+
+    fn decision(&self, by: &str) -> Decision {
+        Decision {
+            operation: self.record.operation,
+            fence: self.record.fence,
+            decided: self.decided,
+            by: by.to_owned(),
+            evidence: self.evidence.clone(),
+        }
+    }
+
+    fn request(&self) -> ResolveRequest {
+        ResolveRequest {
+            id: self.record.id,
+            fence: self.record.fence,
+            verdict: self.verdict.clone(),
+            retention: self.retention,
+        }
+    }
+}
+
+fn stopping() -> ApiProblem {
+    let title = "The program is stopping";
+    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", title)
+        .detail("It may have been decided; look, or send it again.")
+        .retryable()
+}
+
+fn moved(record: &Record) -> ApiProblem {
+    let title = "The record has moved on";
+    ApiProblem::new(StatusCode::CONFLICT, "FENCE_MOVED", title).detail(format!(
+        "Its fence is {} now: somebody was granted it since you looked. Look at it again.",
+        record.fence
+    ))
+}
+
+fn live(record: &Record, until: super::Moment) -> ApiProblem {
+    let title = "Somebody works on it";
+    ApiProblem::new(StatusCode::CONFLICT, "LEASE_LIVE", title).detail(format!(
+        "Its lease lasts until {until} and may be renewed (attempt {}): wait until it is \
+         settled, or stop its owner and wait until the lease has lapsed.",
+        record.attempts
+    ))
+}
+
+fn settled(detail: &str) -> ApiProblem {
+    let title = "There is nothing to decide";
+    ApiProblem::new(StatusCode::CONFLICT, "ALREADY_SETTLED", title).detail(detail)
+}

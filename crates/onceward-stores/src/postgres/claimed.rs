@@ -1,0 +1,166 @@
+//! Claiming an intent inside of a transaction, where it lives: under its key, or under the
+//! business reference that its key leads to.
+
+use onceward_core::{
+    Claim, ClaimRequest, Difference, Ended, Follow, Holder, Intent, Lapsed, OnLapse, OperationId,
+    OwnerToken, Place, RecordId, Rejection, Replay, Retention, SettleRequest, Settlement,
+};
+
+use super::error::Fault;
+use super::session::Ask;
+use super::transactions::Transactions;
+
+/// A claim, and what it was about.
+pub(super) struct Claimed {
+    pub(super) request: ClaimRequest,
+    pub(super) claim: Claim,
+    /// How long to keep what it comes to.
+    pub(super) retention: Retention,
+    /// Whether the transaction has something to commit although the claim was not granted: the
+    /// key leads to its reference now.
+    pub(super) linked: bool,
+    under: Under,
+}
+
+/// Which record was claimed.
+enum Under {
+    Key,
+    Reference,
+}
+
+/// Where a key leads, as seen from inside of a transaction.
+enum Led {
+    /// To the place, since now or since earlier.
+    There { now: bool },
+    /// Nowhere: the claim of the key is the answer.
+    Not(Claim),
+}
+
+impl Transactions {
+    /// Claims an intent where it lives.
+    pub(super) async fn claim(&self, tx: &impl Ask, intent: &Intent) -> Result<Claimed, Fault> {
+        let id = self.identity.record_id(&intent.scope, &intent.key);
+        let request = self.request(id, intent);
+        let retention = self.policy.retention();
+        let under_key = |request, claim| Claimed {
+            request,
+            claim,
+            retention,
+            linked: false,
+            under: Under::Key,
+        };
+        let Some(reference) = &intent.reference else {
+            let claim = self.steps.claim_in(tx, &request).await?;
+            return Ok(under_key(request, claim));
+        };
+        let place = reference.place(&self.identity, intent);
+        // Nothing runs under the key itself: whoever died there did nothing.
+        let request = ClaimRequest { lapsed: Lapsed::Takeover, ..request };
+        match self.lead(tx, &request, &place).await? {
+            Led::Not(claim) => Ok(under_key(request, claim)),
+            Led::There { now } => self.claim_place(tx, &place, now).await,
+        }
+    }
+
+    async fn claim_place(
+        &self,
+        tx: &impl Ask,
+        place: &Place,
+        linked: bool,
+    ) -> Result<Claimed, Fault> {
+        let request = self.request(place.id, &place.intent);
+        let request = ClaimRequest { key: Some(place.intent.key.clone()), ..request };
+        let claim = self.steps.claim_in(tx, &request).await?;
+        let retention =
+            Retention { keep: self.policy.reference_retention(), ..self.policy.retention() };
+        Ok(Claimed { request, claim, retention, linked, under: Under::Reference })
+    }
+
+    /// Makes a key lead to a place, unless it leads somewhere else.
+    async fn lead(
+        &self,
+        tx: &impl Ask,
+        request: &ClaimRequest,
+        place: &Place,
+    ) -> Result<Led, Fault> {
+        match self.steps.claim_in(tx, request).await? {
+            Claim::Granted { lease, .. } => {
+                let settle = SettleRequest {
+                    id: request.id,
+                    holder: Holder { owner: request.owner, fence: lease.fence },
+                    settlement: Settlement::Complete(place.link()),
+                    retention: self.policy.retention(),
+                };
+                let mut settled = self.steps.settlements(tx, &[&settle]).await;
+                // Nobody else can have it: the row is ours until the commit.
+                let _applied = settled.swap_remove(0)?;
+                Ok(Led::There { now: true })
+            }
+            Claim::Completed { operation, outcome } => Ok(match place.follow(&outcome) {
+                Follow::Here => Led::There { now: false },
+                Follow::Elsewhere => Led::Not(Claim::Mismatch { first: <_>::default() }),
+                Follow::Outcome => Led::Not(Claim::Completed { operation, outcome }),
+            }),
+            other => Ok(Led::Not(other)),
+        }
+    }
+
+    fn request(&self, id: RecordId, intent: &Intent) -> ClaimRequest {
+        let policy = &self.policy;
+        ClaimRequest {
+            id,
+            owner: OwnerToken::draw(&*self.ambient),
+            operation: OperationId::draw(&*self.ambient, &id),
+            scope: intent.scope.clone(),
+            key: policy.keep_key().then(|| intent.key.clone()),
+            fingerprint: intent.fingerprint,
+            sketch: self.identity.sketch(&id, &intent.parts),
+            lease: policy.lease(),
+            lapsed: match policy.on_lapse() {
+                OnLapse::Takeover => Lapsed::Takeover,
+                OnLapse::Unknown | OnLapse::Resolve => Lapsed::Unknown,
+            },
+        }
+    }
+
+    /// What a claim that was not granted comes to.
+    pub(super) async fn judge(
+        &self,
+        tx: &impl Ask,
+        intent: &Intent,
+        claimed: &Claimed,
+    ) -> Result<Result<Replay, Rejection>, Fault> {
+        let replay = |operation, ended, outcome| Ok(Replay { operation, ended, outcome });
+        Ok(match claimed.claim.clone() {
+            Claim::Completed { operation, outcome } => replay(operation, Ended::Completed, outcome),
+            Claim::Failed { operation, outcome } => replay(operation, Ended::Failed, outcome),
+            Claim::Granted { operation, .. } | Claim::Running { operation, .. } => {
+                Err(Rejection::Running { operation, retry_after: self.policy.retry_after() })
+            }
+            Claim::Mismatch { first } => {
+                let id = &claimed.request.id;
+                let difference = self.identity.compare(id, &first, &intent.parts);
+                Err(self.mismatch(tx, claimed, difference).await?)
+            }
+            Claim::Unknown { operation } => Err(Rejection::Unknown { operation }),
+            Claim::Expired => Err(Rejection::Expired),
+        })
+    }
+
+    async fn mismatch(
+        &self,
+        tx: &impl Ask,
+        claimed: &Claimed,
+        difference: Difference,
+    ) -> Result<Rejection, Fault> {
+        Ok(match claimed.under {
+            Under::Key => Rejection::Mismatch { difference },
+            Under::Reference => {
+                let seen = self.steps.read(tx, &[claimed.request.id]).await?.into_iter().next();
+                let stored = seen.map(|row| row.stored).transpose()?;
+                let operation = stored.map(|stored| stored.record.operation);
+                Rejection::ReferenceTaken { operation, difference }
+            }
+        })
+    }
+}

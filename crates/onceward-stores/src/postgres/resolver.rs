@@ -1,0 +1,125 @@
+//! Asking the user's own tables what became of an operation.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use onceward_core::{
+    About, BoxError, Clock as _, Finding, Identity, Outcome, Record, Resolver, StoreError,
+    SystemAmbient,
+    Template, Verdict,
+};
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use super::error::OpenError;
+use super::session::{Pools, connection};
+use super::settings::Settings;
+use super::{Server, tokio_postgres};
+
+/// Finds out by a query on the user's PostgreSQL what became of an operation: a row says that it
+/// happened, none that it did not.
+///
+/// The query has places such as `{operation}` and `{reference}` (see [`Template`]), each of
+/// which is a text: `SELECT id FROM payment WHERE operation = {operation}::uuid`. It runs in a
+/// transaction that only reads. A record without what the query needs, and more than one row,
+/// leave the outcome unknown.
+///
+/// That there is no row **is** only evidence once nobody can write one any more: see
+/// [`grace`](Self::grace), and prefer tables that refuse a fence that is not the latest.
+pub struct SqlResolver {
+    pool: Pool,
+    limit: Duration,
+    query: Template,
+    statement: String,
+    places: Vec<About>,
+    identity: Identity,
+    grace: Duration,
+    read: Box<Read>,
+}
+
+type Read = dyn Fn(&Row) -> Result<Outcome, BoxError> + Send + Sync;
+
+/// Longer than statements and their retries take.
+const GRACE: Duration = Duration::from_secs(60);
+
+impl SqlResolver {
+    /// A resolver by a query at a URL. `read` makes the outcome of a row. Nothing is connected
+    /// yet: see [`check`](Self::check).
+    pub fn new(
+        url: &str,
+        query: Template,
+        identity: Identity,
+        read: impl Fn(&Row) -> Result<Outcome, BoxError> + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        let settings = Settings::default().sane();
+        let server = Server::new(url, &settings)?;
+        let pool = Pools::new(&server.config, &server.tls, &settings).admin;
+        let (limit, mut places) = (settings.call_timeout, Vec::new());
+        let statement = query.fill(|about| {
+            places.push(about);
+            Some(format!("${}", places.len()))
+        });
+        let statement = statement.unwrap_or_default();
+        let (grace, read) = (GRACE, Box::new(read));
+        Ok(Self { pool, limit, query, statement, places, identity, grace, read })
+    }
+
+    /// How long after the last sign of an attempt a missing row says that it did not happen
+    /// (a minute): until then it may still be written.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Whether the server is there and understands the query.
+    pub async fn check(&self) -> Result<(), BoxError> {
+        let client = connection(&self.pool, self.limit).await.map_err(StoreError::from)?;
+        let types = vec![Type::TEXT; self.places.len()];
+        client.prepare_typed(&self.statement, &types).await?;
+        Ok(())
+    }
+
+    async fn rows(&self, values: &[String]) -> Result<Vec<Row>, BoxError> {
+        let connected = connection(&self.pool, self.limit).await;
+        let mut client = connected.map_err(StoreError::from)?;
+        let tx = client.build_transaction().read_only(true).start().await?;
+        let values = values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::TEXT));
+        let rows = tx.query_typed(&self.statement, &values.collect::<Vec<_>>()).await?;
+        tx.rollback().await?;
+        Ok(rows)
+    }
+
+    fn is_late(&self, record: &Record) -> bool {
+        SystemAmbient::new().now() >= record.updated_at + self.grace
+    }
+}
+
+#[async_trait]
+impl Resolver for SqlResolver {
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
+        let values = self.places.iter().map(|about| about.of(record, &self.identity));
+        let Some(values) = values.collect::<Option<Vec<_>>>() else {
+            return Ok(Finding::new(Verdict::StillUnknown, "the record has no reference"));
+        };
+        let rows = self.rows(&values).await?;
+        Ok(match &rows[..] {
+            [] if self.is_late(record) => Finding::new(Verdict::DidNotHappen, "no row"),
+            [] => Finding::new(Verdict::StillUnknown, "no row yet"),
+            [row] => Finding::new(Verdict::Happened((self.read)(row)?), "one row"),
+            rows => Finding::new(Verdict::StillUnknown, format!("{} rows", rows.len())),
+        })
+    }
+
+    fn name(&self) -> &str {
+        "sql"
+    }
+}
+
+impl fmt::Debug for SqlResolver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlResolver").field("query", &self.query).finish_non_exhaustive()
+    }
+}
