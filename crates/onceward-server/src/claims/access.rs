@@ -2,13 +2,32 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use axum::extract::FromRequestParts;
-use http::StatusCode;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use onceward_core::INTERNAL_TENANT;
 
 use super::Claims;
-use crate::api::{ApiProblem, Caller, Role};
+use crate::api::{ApiProblem, Caller, Role, Tokens};
+use crate::gateway::Site;
+
+/// Who knows the tokens.
+pub(crate) enum Door {
+    /// A gateway, whose configuration may be read again.
+    Gateway(Arc<ArcSwap<Site>>),
+    /// This process, for as long as it runs.
+    Own(Tokens),
+}
+
+impl Door {
+    fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
+        match self {
+            Self::Gateway(sites) => sites.load().tokens.caller(headers),
+            Self::Own(tokens) => tokens.caller(headers),
+        }
+    }
+}
 
 /// Somebody who may look.
 pub(super) struct Reader(pub(super) Arc<Caller>);
@@ -39,7 +58,7 @@ impl FromRequestParts<Arc<Claims>> for Worker {
 }
 
 fn admitted(parts: &Parts, claims: &Claims, role: Role) -> Result<Arc<Caller>, ApiProblem> {
-    let caller = claims.tokens.caller(&parts.headers)?;
+    let caller = claims.door.caller(&parts.headers)?;
     caller.must_be(role)?;
     Ok(caller)
 }

@@ -36,16 +36,16 @@ const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimBody {
     /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
-    #[schema(min_length = 1, max_length = 63, pattern = "^[!-~]+$", example = "acme")]
+    #[schema(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$", example = "acme")]
     tenant: Option<String>,
     /// Who asked for it, where two callers may use the same key for different things.
-    #[schema(min_length = 1, max_length = 63, pattern = "^[!-~]+$")]
+    #[schema(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
     caller: Option<String>,
     /// What is done, as in `payments.create`. Keys of different operations are different keys.
-    #[schema(min_length = 1, max_length = 63, pattern = "^[!-~]+$", example = "payments.create")]
+    #[schema(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$", example = "payments.create")]
     operation: String,
     /// The name of the intent: the same on every attempt, and never of anything else.
-    #[schema(min_length = 1, max_length = 255, pattern = "^[!-~]+$", example = "order-1017")]
+    #[schema(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$", example = "order-1017")]
     key: String,
     /// What exactly is asked for, as a digest of the worker's own; or `payload`.
     #[schema(min_length = 1, max_length = 255)]

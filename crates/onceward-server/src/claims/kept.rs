@@ -1,7 +1,7 @@
 //! What an operation came to, as workers send it and get it back.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
 use onceward_core::{Content, Outcome, Tag};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,12 +16,21 @@ const OCTETS: &str = "application/octet-stream";
 /// Longer than any content type in use.
 const CONTENT_TYPE_MAX: usize = 255;
 
+/// Bits that say nothing, in the last character, are no mistake: not all encoders clear them.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
 /// A result that is not JSON.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BytesBody {
     /// The bytes.
-    #[schema(content_encoding = "base64")]
+    #[schema(
+        content_encoding = "base64",
+        pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+    )]
     base64: String,
     /// What they are.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,11 +83,12 @@ fn json_of(outcome: &Outcome) -> Option<Box<RawValue>> {
 
 impl BytesBody {
     fn into_outcome(self) -> Result<Outcome, ApiProblem> {
-        let bytes = STANDARD.decode(&self.base64);
+        let bytes = BASE64.decode(&self.base64);
         let bytes = bytes.map_err(|_| ApiProblem::bad_request("bytes.base64 is not base64"))?;
         let content_type = self.content_type.as_deref().unwrap_or(OCTETS);
         let printable = content_type.bytes().all(|it| matches!(it, b' '..=b'~'));
-        if !printable || !(1..=CONTENT_TYPE_MAX).contains(&content_type.len()) {
+        let named = printable && !content_type.starts_with(' ');
+        if !named || !(1..=CONTENT_TYPE_MAX).contains(&content_type.len()) {
             let told = "bytes.content_type is no content type, as in \"image/png\"";
             return Err(ApiProblem::bad_request(told));
         }
@@ -93,7 +103,7 @@ impl BytesBody {
             Some((content_type, bytes)) => (Some(content_type.to_owned()), None, bytes),
             None => (None, Some(outcome.tag.as_str().to_owned()), &*outcome.bytes),
         };
-        Self { base64: STANDARD.encode(bytes), content_type, codec, partial }
+        Self { base64: BASE64.encode(bytes), content_type, codec, partial }
     }
 }
 

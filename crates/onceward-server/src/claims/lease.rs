@@ -3,7 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use onceward_core::{self as core, Fence, Holder, OwnerToken, RecordId, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Number;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -21,6 +23,7 @@ pub(super) struct Lease {
     owner: Uuid,
     /// Which grant it is. Every grant of a key has a higher one: write it beside what the work
     /// changes, and refuse lower ones.
+    #[serde(deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
     fence: u64,
     /// When it lapses, on the store's clock: for people. Not read when it is sent back.
@@ -29,10 +32,27 @@ pub(super) struct Lease {
     expires_at: Option<String>,
     /// For how long it holds, counted from when the claim was first sent, or else the renewal.
     /// Not read when it is sent back.
-    #[serde(default)]
-    #[schema(minimum = 0)]
+    #[serde(default, deserialize_with = "whole_or_null")]
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
     expires_in_ms: Option<u64>,
 }
+
+/// A whole number however it is written: to some languages `7` and `7.0` are one.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let wrong = || D::Error::custom("wrong number, expected a whole one");
+    whole_or_null(deserializer)?.ok_or_else(wrong)
+}
+
+fn whole_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let wrong = || D::Error::custom("wrong number, expected a whole one");
+    let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
+    let exact = |it: &f64| (0.0..=WHOLE_MAX).contains(it) && it.fract() == 0.0;
+    let written_as_fraction = || number.as_f64().filter(exact).map(|it| it as u64);
+    number.as_u64().or_else(written_as_fraction).map(Some).ok_or_else(wrong)
+}
+
+/// Up to it, every whole number is a floating point number too.
+const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
 impl Lease {
     pub(super) fn granted(
@@ -106,6 +126,18 @@ mod tests {
         assert_eq!(record_id(&id.to_string()), Some(id));
         for wrong in ["", "0", "é", &"0".repeat(63), &"0".repeat(66), &"G".repeat(64)] {
             assert_eq!(record_id(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_fence_is_a_whole_number_however_it_is_written() {
+        let fence = |text: &str| {
+            let lease = format!(r#"{{"record":"","owner":"{}","fence":{text}}}"#, Uuid::nil());
+            serde_json::from_str::<Lease>(&lease).ok().map(|lease| lease.fence)
+        };
+        assert_eq!((fence("7"), fence("7.0"), fence("1e3")), (Some(7), Some(7), Some(1000)));
+        for wrong in ["-1", "7.5", "1e300", "null", "\"7\""] {
+            assert_eq!(fence(wrong), None, "{wrong}");
         }
     }
 

@@ -24,16 +24,16 @@ use crate::api::{ApiProblem, Caller};
 #[into_params(parameter_in = Query)]
 pub(super) struct ByKey {
     /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
-    #[param(min_length = 1, max_length = 63, pattern = "^[!-~]+$")]
+    #[param(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
     tenant: Option<String>,
     /// Who asked for it.
-    #[param(min_length = 1, max_length = 63, pattern = "^[!-~]+$")]
+    #[param(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
     caller: Option<String>,
     /// What is done.
-    #[param(min_length = 1, max_length = 63, pattern = "^[!-~]+$")]
+    #[param(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
     operation: String,
     /// The name of the intent.
-    #[param(min_length = 1, max_length = 255, pattern = "^[!-~]+$")]
+    #[param(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$")]
     key: String,
 }
 

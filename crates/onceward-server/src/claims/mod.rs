@@ -27,9 +27,11 @@ use onceward_core::{Effect, Engine, StoreError, StoreErrorKind, SystemAmbient};
 use onceward_stores::SharedStore;
 use tokio::time::timeout;
 
-use crate::api::{ApiProblem, Tokens, body_limit};
+use crate::api::{ApiProblem, body_limit};
 use crate::config;
+use crate::gateway::Base;
 
+pub(crate) use access::Door;
 pub(crate) use program::{ClaimsArgs, run};
 
 /// Longest time for one call of the store: drivers were seen to hang while they reconnect.
@@ -37,14 +39,20 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Answers workers.
 pub(crate) struct Claims {
-    pub(crate) store: SharedStore,
-    pub(crate) engine: Engine,
-    pub(crate) tokens: Tokens,
-    pub(crate) settings: config::Claims,
-    pub(crate) ambient: SystemAmbient,
+    store: SharedStore,
+    engine: Engine,
+    door: Door,
+    settings: config::Claims,
+    ambient: SystemAmbient,
 }
 
 impl Claims {
+    /// The API on an engine and its store.
+    pub(crate) fn new(base: &Base, settings: config::Claims, door: Door) -> Self {
+        let (store, engine) = (base.store.clone(), base.engine.clone());
+        Self { store, engine, door, settings, ambient: SystemAmbient::new() }
+    }
+
     /// Its routes.
     pub(crate) fn router(self) -> Router {
         let limit = body_limit(self.settings.request_max_bytes.0);

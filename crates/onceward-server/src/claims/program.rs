@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use onceward_core::{Sweeper, SystemAmbient};
 
-use super::Claims;
+use super::{Claims, Door};
 use crate::api::{self, Tokens};
 use crate::config::{self, Config, StoreUrl};
 use crate::gateway::Base;
@@ -62,7 +62,8 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         let mut signals = Signals::new()?;
         let base = Base::new(store::open(&config.store).await?, &config, &Metrics::new())?;
         let sweeper = Sweeper::new(base.store.clone(), Arc::new(SystemAmbient::new()));
-        let router = Claims::on(&base, claims, &config.tokens)?.router();
+        let door = Door::Own(Tokens::read(&config.tokens)?);
+        let router = Claims::new(&base, claims, door).router();
         let (asked, url) = (claims.address, &config.store.url);
         let failed = |error| format!("cannot listen on {asked}: {error}");
         let (address, serving) = api::serve(asked, router).await.map_err(failed)?;
@@ -82,17 +83,4 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         }
         Ok(())
     })
-}
-
-impl Claims {
-    /// The API on an engine and its store.
-    pub(crate) fn on(
-        base: &Base,
-        settings: config::Claims,
-        tokens: &[config::Token],
-    ) -> Result<Self, api::TokensError> {
-        let (store, engine) = (base.store.clone(), base.engine.clone());
-        let tokens = Tokens::read(tokens)?;
-        Ok(Self { store, engine, tokens, settings, ambient: SystemAmbient::new() })
-    }
 }

@@ -39,7 +39,7 @@ use tokio::task::JoinSet;
 use crate::admin::Admin;
 use crate::api;
 use crate::census::Census;
-use crate::claims::Claims;
+use crate::claims::{Claims, Door};
 use crate::config::{self, Config, StoreKind};
 use crate::desk::Reception;
 use crate::health::Health;
@@ -184,10 +184,10 @@ impl Gateway {
     /// While the gateway drains, workers may go on to settle what they have claimed.
     async fn start_claims(&mut self, config: &Config) -> Result<(), StartError> {
         let Some(settings) = config.claims else { return Ok(()) };
-        let claims = Claims::on(&self.base, settings, &config.tokens).map_err(SiteError::from)?;
+        let door = Door::Gateway(Arc::clone(&self.sites));
+        let claims = Claims::new(&self.base, settings, door).router();
         let failed = |source| StartError::Listen { address: settings.address, source };
-        let serving = api::serve(settings.address, claims.router()).await;
-        let (address, serving) = serving.map_err(failed)?;
+        let (address, serving) = api::serve(settings.address, claims).await.map_err(failed)?;
         self.claims = Some(address);
         self.background.spawn(serving);
         Ok(())
@@ -223,9 +223,6 @@ impl Gateway {
         }
         if config.claims != current.claims {
             return Err(ReloadError::NeedsRestart("claims"));
-        }
-        if config.tokens != current.tokens {
-            return Err(ReloadError::NeedsRestart("tokens"));
         }
         let site = Site::build(config, &self.base)?;
         let read: Result<Vec<_>, _> =
