@@ -56,6 +56,7 @@ impl Schemathesis {
             }
         };
         let mut command = Command::new(tool);
+        command.args(["--config-file", concat!(env!("CARGO_MANIFEST_DIR"), "/schemathesis.toml")]);
         command.args(["run", &url, "--checks", "all", "--max-examples"]);
         command.arg(self.examples.to_string());
         command.args(["--header", &format!("Authorization: Bearer {token}")]);
@@ -73,7 +74,8 @@ fn installed() -> Result<PathBuf, String> {
         println!("installing {PACKAGE} (once, into the build cache)");
         let made = Command::new("python3").args(["-m", "venv"]).arg(&home).status();
         let mut pip = Command::new(home.join("bin/pip"));
-        let _looked_for_again_below = made.and_then(|_| pip.args(["install", "-q", PACKAGE]).status());
+        let _looked_for_again_below =
+            made.and_then(|_| pip.args(["install", "-q", PACKAGE]).status());
     }
     let missing = || format!("{PACKAGE} cannot be installed: python3 with venv and pip is needed");
     program.exists().then_some(program).ok_or_else(missing)
@@ -95,7 +97,8 @@ impl Server {
         if !built.is_ok_and(|status| status.success()) {
             return Err("the program does not build".into());
         }
-        let directory = env::temp_dir().join(format!("onceward-schemathesis-{}", std::process::id()));
+        let directory =
+            env::temp_dir().join(format!("onceward-schemathesis-{}", std::process::id()));
         let config = directory.join("onceward.toml");
         let text = "[claims]\naddress = \"127.0.0.1:0\"\n[[tokens]]\nname = \"s\"\nrole = \"worker\"\n\
                     secret_env = \"SCHEMATHESIS_TOKEN\"\n";

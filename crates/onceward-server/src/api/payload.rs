@@ -58,7 +58,10 @@ fn expected(message: &str) -> String {
     }
     match message.rsplit_once(", expected ") {
         Some((found, expected)) if found.starts_with("unknown field") => {
-            format!("there is a field that is not one of {}", expected.trim_start_matches("one of "))
+            format!(
+                "there is a field that is not one of {}",
+                expected.trim_start_matches("one of ")
+            )
         }
         Some((_, expected)) => format!("expected {expected}"),
         None => "a value is not as it must be".into(),

@@ -30,17 +30,25 @@ pub(crate) struct ApiProblem {
     pub(crate) detail: String,
     /// Whether the same request can succeed later.
     pub(crate) retryable: bool,
+    #[serde(flatten)]
+    more: Box<More>,
+}
+
+/// What some problems tell beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+struct More {
     /// The operation that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
-    pub(crate) operation: Option<String>,
+    operation: Option<String>,
     /// When to come again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
-    pub(crate) retry_after_ms: Option<u64>,
+    retry_after_ms: Option<u64>,
     /// The parts in which a request differs from the first one under its key.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) differs: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differs: Vec<String>,
 }
 
 impl ApiProblem {
@@ -54,9 +62,7 @@ impl ApiProblem {
             code,
             detail: String::new(),
             retryable: false,
-            operation: None,
-            retry_after_ms: None,
-            differs: Vec::new(),
+            more: Box::default(),
         }
     }
 
@@ -77,17 +83,17 @@ impl ApiProblem {
     }
 
     pub(crate) fn operation(mut self, operation: &OperationId) -> Self {
-        self.operation = Some(operation.to_string());
+        self.more.operation = Some(operation.to_string());
         self
     }
 
     pub(crate) fn retry_after(mut self, delay: Duration) -> Self {
-        self.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        self.more.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         self.retryable()
     }
 
     pub(crate) fn differs(mut self, parts: Vec<String>) -> Self {
-        self.differs = parts;
+        self.more.differs = parts;
         self
     }
 
@@ -136,7 +142,7 @@ impl fmt::Display for ApiProblem {
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
-        let retry_after = self.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
+        let retry_after = self.more.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -36,16 +36,35 @@ const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimBody {
     /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
-    #[schema(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$", example = "acme")]
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$",
+        example = "acme"
+    )]
     tenant: Option<String>,
     /// Who asked for it, where two callers may use the same key for different things.
-    #[schema(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
     caller: Option<String>,
     /// What is done, as in `payments.create`. Keys of different operations are different keys.
-    #[schema(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$", example = "payments.create")]
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$",
+        example = "payments.create"
+    )]
     operation: String,
     /// The name of the intent: the same on every attempt, and never of anything else.
-    #[schema(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$", example = "order-1017")]
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^[ -~]*[!-~][ -~]*$",
+        example = "order-1017"
+    )]
     key: String,
     /// What exactly is asked for, as a digest of the worker's own; or `payload`.
     #[schema(min_length = 1, max_length = 255)]
@@ -154,7 +173,13 @@ impl Claims {
         caller: &Caller,
         body: ClaimBody,
     ) -> Result<ClaimAnswer, ApiProblem> {
-        let (scope, key) = named(caller, body.tenant, body.caller, &body.operation, body.key)?;
+        let (scope, key) = named(
+            caller,
+            body.tenant.as_deref(),
+            body.caller.as_deref(),
+            &body.operation,
+            &body.key,
+        )?;
         let meaning = Meaning::read(body.fingerprint, body.payload)?;
         let time = lease::time(body.lease.as_deref(), &self.settings)?;
         let id = self.engine.identity().record_id(&scope, &key);
@@ -207,16 +232,16 @@ impl Claims {
 /// Whose key it is and which, if the caller may claim there.
 pub(super) fn named(
     caller: &Caller,
-    tenant: Option<String>,
-    on_behalf_of: Option<String>,
+    tenant: Option<&str>,
+    on_behalf_of: Option<&str>,
     operation: &str,
-    key: String,
+    key: &str,
 ) -> Result<(Scope, Key), ApiProblem> {
-    let tenant = tenant.as_deref().or_else(|| caller.only_tenant()).unwrap_or(ONLY);
+    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(ONLY);
     if !exists_for(caller, tenant) {
         return Err(tenant_forbidden());
     }
-    let scope = Scope::new(tenant, on_behalf_of.as_deref().unwrap_or(ONLY), operation);
+    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(ONLY), operation);
     let scope = scope.map_err(|error| invalid_scope(&error))?;
     let key = Key::new(key);
     let key = key.map_err(|error| ApiProblem::of(Code::InvalidKey).detail(error.to_string()))?;

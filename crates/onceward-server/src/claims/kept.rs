@@ -59,7 +59,9 @@ impl Kept {
     /// As it is stored. JSON is kept as it was written; nothing is `null`.
     pub(super) fn into_outcome(self) -> Result<Outcome, ApiProblem> {
         match (self.result, self.bytes) {
-            (Some(_), Some(_)) => Err(ApiProblem::bad_request("send result or bytes, and not both")),
+            (Some(_), Some(_)) => {
+                Err(ApiProblem::bad_request("send result or bytes, and not both"))
+            }
             (Some(json), None) => Ok(Outcome::whole(Tag::JSON, json.get().to_owned())),
             (None, None) => Ok(Outcome::whole(Tag::JSON, "null")),
             (None, Some(bytes)) => bytes.into_outcome(),
@@ -129,7 +131,10 @@ mod tests {
         let result = Some(RawValue::from_string(text.into()).unwrap());
         let outcome = Kept { result, ..Kept::default() }.into_outcome().unwrap();
         assert_eq!(Kept::of(&outcome).result.unwrap().get(), text);
-        assert_eq!(Kept::of(&Kept::default().into_outcome().unwrap()).result.unwrap().get(), "null");
+        assert_eq!(
+            Kept::of(&Kept::default().into_outcome().unwrap()).result.unwrap().get(),
+            "null"
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Leases as workers see them.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use onceward_core::{self as core, Fence, Holder, OwnerToken, RecordId, Timestamp};
+use onceward_core::{self as core, Fence, Holder, OwnerToken, RecordId};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
@@ -11,13 +11,14 @@ use uuid::Uuid;
 
 use crate::api::ApiProblem;
 use crate::config;
+use crate::desk::{Moment, record_id};
 
 /// The right to run, for a time. Send it back as it came.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lease {
     /// Which record it is about.
-    #[schema(pattern = "^[0-9a-f]{64}$", min_length = 64, max_length = 64)]
+    #[schema(pattern = "^[0-9a-fA-F]{64}$", min_length = 64, max_length = 64)]
     record: String,
     /// Who claimed. A secret of the worker's: whoever knows it can settle the claim.
     owner: Uuid,
@@ -65,7 +66,7 @@ impl Lease {
             record: id.to_string(),
             owner: Uuid::from_bytes(*owner.expose()),
             fence: lease.fence.0,
-            expires_at: Some(rfc3339(lease.until)),
+            expires_at: Some(Moment::from(lease.until).to_string()),
             expires_in_ms: Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         }
     }
@@ -80,28 +81,8 @@ impl Lease {
     }
 }
 
-fn record_id(text: &str) -> Option<RecordId> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let bytes: Option<Vec<u8>> = text
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| match pair {
-            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
-            _ => None,
-        })
-        .collect();
-    bytes?.try_into().ok().map(RecordId::from_bytes)
-}
-
 /// How long a lease is to last: what was asked for, if that may be.
-pub(super) fn time(
-    asked: Option<&str>,
-    settings: &config::Claims,
-) -> Result<Duration, ApiProblem> {
+pub(super) fn time(asked: Option<&str>, settings: &config::Claims) -> Result<Duration, ApiProblem> {
     let Some(asked) = asked else { return Ok(settings.lease.0) };
     let (min, max) = (settings.lease_min, settings.lease_max);
     let time = humantime::parse_duration(asked).ok();
@@ -110,24 +91,9 @@ pub(super) fn time(
     })
 }
 
-/// A time of the store's, for people.
-pub(super) fn rfc3339(time: Timestamp) -> String {
-    let time = UNIX_EPOCH + Duration::from_millis(time.as_millis());
-    humantime::format_rfc3339_millis(time).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_record_is_read_as_it_was_written() {
-        let id = RecordId::from_bytes(std::array::from_fn(|place| place as u8 * 7));
-        assert_eq!(record_id(&id.to_string()), Some(id));
-        for wrong in ["", "0", "é", &"0".repeat(63), &"0".repeat(66), &"G".repeat(64)] {
-            assert_eq!(record_id(wrong), None, "{wrong:?}");
-        }
-    }
 
     #[test]
     fn a_fence_is_a_whole_number_however_it_is_written() {

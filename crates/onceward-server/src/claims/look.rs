@@ -13,10 +13,10 @@ use utoipa::{IntoParams, ToSchema};
 use super::access::{Reader, exists_for};
 use super::claim::named;
 use super::kept::{BytesBody, Kept};
-use super::lease::rfc3339;
 use super::openapi::{NotThere, Reading};
 use super::{Claims, timed};
 use crate::api::{ApiProblem, Caller};
+use crate::desk::Moment;
 
 /// An operation by the key that it was claimed under.
 #[derive(Deserialize, IntoParams)]
@@ -24,13 +24,25 @@ use crate::api::{ApiProblem, Caller};
 #[into_params(parameter_in = Query)]
 pub(super) struct ByKey {
     /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
-    #[param(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
     tenant: Option<String>,
     /// Who asked for it.
-    #[param(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
     caller: Option<String>,
     /// What is done.
-    #[param(min_length = 1, max_length = 255, pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$")]
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
     operation: String,
     /// The name of the intent.
     #[param(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$")]
@@ -59,11 +71,11 @@ pub(super) struct View {
     /// The key that attempts hand to the next system: to look there for what came of it.
     downstream_key: String,
     /// First grant, on the store's clock.
-    #[schema(format = DateTime)]
-    created_at: String,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Moment,
     /// Last change, on the store's clock.
-    #[schema(format = DateTime)]
-    updated_at: String,
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Moment,
     /// What came of it, if that was JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
@@ -118,7 +130,8 @@ pub(super) async fn get_by_key(
 ) -> Result<Json<View>, ApiProblem> {
     let told = "the query has operation and key, and may have tenant and caller, each once";
     let Query(by) = query.map_err(|_| ApiProblem::bad_request(told))?;
-    let found = named(&caller, by.tenant, by.caller, &by.operation, by.key);
+    let (tenant, on_behalf_of) = (by.tenant.as_deref(), by.caller.as_deref());
+    let found = named(&caller, tenant, on_behalf_of, &by.operation, &by.key);
     // Whether it is there is nobody's business who may not see it.
     let (scope, key) = found.map_err(|it| if it.status == 403 { nothing() } else { it })?;
     let id = claims.engine.identity().record_id(&scope, &key);
@@ -130,7 +143,7 @@ impl Claims {
     async fn look(&self, caller: &Caller, id: &OperationId) -> Result<View, ApiProblem> {
         let operation = timed(self.engine.operation(id)).await?;
         let operation = operation.filter(|it| exists_for(caller, it.scope.tenant()));
-        operation.map(View::of).ok_or_else(nothing)
+        operation.as_ref().map(View::of).ok_or_else(nothing)
     }
 }
 
@@ -139,7 +152,7 @@ fn nothing() -> ApiProblem {
 }
 
 impl View {
-    fn of(operation: Operation) -> Self {
+    fn of(operation: &Operation) -> Self {
         let Kept { result, bytes } = operation.outcome.as_ref().map(Kept::of).unwrap_or_default();
         Self {
             operation_id: operation.id.to_string(),
@@ -150,8 +163,8 @@ impl View {
             attempts: operation.attempts,
             fence: operation.fence.0,
             downstream_key: DownstreamKey::of(&operation.id).as_str().to_owned(),
-            created_at: rfc3339(operation.created_at),
-            updated_at: rfc3339(operation.updated_at),
+            created_at: operation.created_at.into(),
+            updated_at: operation.updated_at.into(),
             result,
             bytes,
         }

@@ -154,16 +154,13 @@ fn problems(of: &[(&str, &str)]) -> Responses {
 fn problem(status: &str, told: &str) -> openapi::Response {
     let schema = Ref::from_schema_name("ApiProblem");
     let content = ContentBuilder::new().schema(Some(schema)).build();
-    let response = ResponseBuilder::new()
-        .description(told)
-        .content("application/problem+json", content);
+    let response =
+        ResponseBuilder::new().description(told).content("application/problem+json", content);
     let header = |kind, told: &str| {
         HeaderBuilder::new().schema(Some(Object::with_type(kind))).description(Some(told)).build()
     };
     match status {
-        "401" => response
-            .header("WWW-Authenticate", header(Type::String, "What to send"))
-            .build(),
+        "401" => response.header("WWW-Authenticate", header(Type::String, "What to send")).build(),
         "503" => response
             .header("Retry-After", header(Type::Integer, "Seconds until it may help"))
             .build(),

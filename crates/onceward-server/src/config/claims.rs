@@ -56,9 +56,13 @@ impl Claims {
              secret_env"
                 .into()
         } else if !(lease_min..=lease_max).contains(&lease) {
-            format!("lease is {lease}, and not from lease_min ({lease_min}) to lease_max ({lease_max})")
+            format!(
+                "lease is {lease}, and not from lease_min ({lease_min}) to lease_max ({lease_max})"
+            )
         } else if lease_max > ttl {
-            format!("lease_max ({lease_max}) is longer than ttl ({ttl}): a claim would outlive its result")
+            format!(
+                "lease_max ({lease_max}) is longer than ttl ({ttl}): a claim would outlive its result"
+            )
         } else {
             return Ok(());
         };

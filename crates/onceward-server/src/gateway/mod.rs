@@ -49,8 +49,8 @@ use listener::{Running, Serving};
 use worker::Worker;
 
 pub(crate) use proxy::RequestBody;
-pub(crate) use site::{Base, Site};
 pub use site::SiteError;
+pub(crate) use site::{Base, Site};
 pub use tls::TlsError;
 pub(crate) use upstream::{Client, connector};
 

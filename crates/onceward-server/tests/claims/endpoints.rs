@@ -92,7 +92,10 @@ async fn fail(worker: &Client) {
         assert_eq!(worker.say("fail", &grant["lease"], &declined).await.status, 200);
     }
     let again = worker.claim(&claim_of("fails")).await.json();
-    assert_eq!((&again["status"], &again["result"]["code"]), (&json!("failed"), &json!("declined")));
+    assert_eq!(
+        (&again["status"], &again["result"]["code"]),
+        (&json!("failed"), &json!("declined"))
+    );
 }
 
 async fn unknown(worker: &Client) {

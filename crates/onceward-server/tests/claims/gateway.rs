@@ -19,7 +19,8 @@ fn service() -> String {
             while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
                 line.clear();
             }
-            let answer = "HTTP/1.1 201 Created\r\nconnection: close\r\ncontent-length: 4\r\n\r\ndone";
+            let answer =
+                "HTTP/1.1 201 Created\r\nconnection: close\r\ncontent-length: 4\r\n\r\ndone";
             let _gone_perhaps = stream.write_all(answer.as_bytes());
         }
     });

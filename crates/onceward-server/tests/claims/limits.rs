@@ -152,7 +152,8 @@ fn without_tokens_it_does_not_start_and_says_what_to_do() {
     assert!(told.contains("[claims]") && told.contains("[[tokens]]"), "{told}");
     let gateway = ["gateway", "--config", "onceward.toml"];
     assert!(run(&gateway, "[claims]\n").contains("[[tokens]]"));
-    let token = "[[tokens]]\nname = \"billing\"\nrole = \"worker\"\nsecret_env = \"NOT_SET_AT_ALL\"\n";
+    let token =
+        "[[tokens]]\nname = \"billing\"\nrole = \"worker\"\nsecret_env = \"NOT_SET_AT_ALL\"\n";
     let told = run(&["claims", "--config", "onceward.toml"], token);
     assert!(told.contains("billing") && told.contains("NOT_SET_AT_ALL"), "{told}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

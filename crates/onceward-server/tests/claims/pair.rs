@@ -10,8 +10,7 @@ use crate::server::{Client, Server, WORKER, claim_of, code, granted};
 async fn a_claim_of_one_process_is_settled_by_the_other() {
     let Some(postgres) = onceward_services::postgres() else { return };
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let mut servers =
-        directories.each_ref().map(|it| Server::start(postgres.url(), it.path(), ""));
+    let mut servers = directories.each_ref().map(|it| Server::start(postgres.url(), it.path(), ""));
     let [one, two] = servers.each_ref().map(|it| it.asked_by(WORKER));
 
     let claim = claim_of("k");

@@ -75,8 +75,8 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 pub use error::OpenError;
 pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
-pub use resolver::SqlResolver;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
+pub use resolver::SqlResolver;
 pub use schema::{InvalidSchema, Schema};
 pub use settings::{Listen, Settings};
 #[cfg(feature = "sqlx")]

@@ -7,8 +7,7 @@ use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use onceward_core::{
     About, BoxError, Clock as _, Finding, Identity, Outcome, Record, Resolver, StoreError,
-    SystemAmbient,
-    Template, Verdict,
+    SystemAmbient, Template, Verdict,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
