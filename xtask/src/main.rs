@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own commands.
 
 mod bench;
+mod schemathesis;
 mod services;
 mod steps;
 mod tools;
@@ -76,6 +77,15 @@ enum Xtask {
     ///   cargo xtask services install             installs what is missing
     #[command(verbatim_doc_comment)]
     Services(services::Services),
+    /// An API held to the OpenAPI document that it serves, by schemathesis
+    ///
+    /// Installs it into the build cache at first, which needs python3 and the network.
+    ///
+    /// Examples:
+    ///   cargo xtask schemathesis         the claims API, on an empty store
+    ///   cargo xtask schemathesis --url http://127.0.0.1:9090/openapi.json --token-env TOKEN
+    #[command(verbatim_doc_comment)]
+    Schemathesis(schemathesis::Schemathesis),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +102,7 @@ fn main() -> ExitCode {
         }
         Xtask::Bench { only, arguments } => bench::run(only, &arguments),
         Xtask::Services(services) => services::run(services),
+        Xtask::Schemathesis(asked) => schemathesis::run(&asked),
     }
 }
 

@@ -121,7 +121,7 @@ impl Fingerprinter {
     }
 }
 
-fn fields(count: usize) -> String {
+pub(crate) fn fields(count: usize) -> String {
     if count == 1 { "1 field".into() } else { format!("{count} fields") }
 }
 

@@ -13,6 +13,7 @@ mod canonical;
 mod exchange;
 mod fingerprint;
 mod header;
+mod json;
 #[cfg(feature = "jwt")]
 mod jwt;
 mod layer;
@@ -37,6 +38,7 @@ mod transaction;
 
 pub use admission::Admission;
 pub use body::Body;
+pub use json::{json_differences, json_fingerprint};
 #[cfg(feature = "jwt")]
 pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};

@@ -112,6 +112,21 @@ impl Code {
         self.row().status
     }
 
+    /// What it is about, in words.
+    pub const fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// What to do about it, where that is always the same.
+    pub const fn detail(self) -> &'static str {
+        self.row().detail
+    }
+
+    /// Whether sending the same request again, under the same key, can help.
+    pub const fn is_retryable(self) -> bool {
+        self.row().retryable
+    }
+
     const fn row(self) -> Row {
         match self {
             Self::MissingKey => row(

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{OperationsCommand, PlanArgs, RecordsCommand, StoreCommand};
 use crate::config::{Config, StoreUrl, UpstreamUrl, lint};
-use crate::{demo, run};
+use crate::{claims, demo, run};
 
 /// Makes retries safe: the same intent has one effect and one outcome
 #[derive(Debug, Parser)]
@@ -33,6 +33,17 @@ enum Command {
     ///   onceward gateway --config onceward.toml
     #[command(verbatim_doc_comment)]
     Gateway(GatewayArgs),
+    /// Give workers in any language the right to run, over HTTP
+    ///
+    /// A worker claims a key, works, and says what came of it; whoever claims the key again gets
+    /// that. Needs no gateway; beside one, [claims] in its configuration does the same. The file
+    /// names the tokens: [[tokens]] with name, role = "worker" and secret_env.
+    ///
+    /// Examples:
+    ///   onceward claims --config onceward.toml
+    ///   onceward claims --config onceward.toml --listen 0.0.0.0:8090 --store redis://127.0.0.1
+    #[command(verbatim_doc_comment)]
+    Claims(claims::ClaimsArgs),
     /// Start a sample service with the gateway in front of it, and say what to try
     ///
     /// Examples:
@@ -127,6 +138,7 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         match self.command {
             Command::Gateway(args) => told(run::gateway(&args)),
+            Command::Claims(args) => told(claims::run(&args)),
             Command::Demo(args) => told(demo::run(&args)),
             Command::Records(command) => command.run(),
             Command::Operations(command) => command.run(),

@@ -7,6 +7,7 @@
 mod admin;
 mod api;
 mod census;
+mod claims;
 pub mod cli;
 mod commands;
 pub mod config;

@@ -28,6 +28,9 @@ pub(crate) fn gateway(args: &GatewayArgs) -> Fallible {
         if let Some(address) = gateway.admin() {
             println!("onceward: metrics at http://{address}/metrics");
         }
+        if let Some(address) = gateway.claims() {
+            println!("onceward: claims at http://{address}/v1/claims");
+        }
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
         while let Event::Reload = signals.next().await {

@@ -21,7 +21,13 @@ impl Program {
     /// Starts a program with these variables. `ONCEWARD_…` of the one who runs the tests do
     /// not reach it.
     pub fn start(binary: &str, variables: &[(&str, &str)]) -> Self {
+        Self::start_with(binary, &[], variables)
+    }
+
+    /// The same with arguments.
+    pub fn start_with(binary: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary);
+        command.args(arguments);
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("ONCEWARD_") {
                 command.env_remove(name);
@@ -47,6 +53,12 @@ impl Program {
         let line = self.line().expect("it ended before it listened");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
         address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
+    }
+
+    /// Ends it at once, as nobody can prepare for.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("it was started");
+        self.child.wait().expect("it was started");
     }
 
     /// Asks it to end, as an orchestrator does, and returns what else it printed.

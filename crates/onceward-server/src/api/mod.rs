@@ -2,12 +2,14 @@
 //! answered.
 
 mod params;
+mod payload;
 mod problem;
 mod serve;
 mod tokens;
 
 pub(crate) use params::Params;
-pub(crate) use problem::{ApiProblem, Payload};
+pub(crate) use payload::{Payload, body_limit, read_json};
+pub(crate) use problem::ApiProblem;
 pub(crate) use serve::serve;
 pub use tokens::Role;
 pub(crate) use tokens::{Caller, Tokens, TokensError};

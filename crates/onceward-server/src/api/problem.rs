@@ -1,14 +1,14 @@
-//! Refusals of the APIs (RFC 9457), and JSON that is told what is wrong with it.
+//! Refusals of the APIs (RFC 9457).
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use onceward_core::StoreError;
+use onceward_core::{OperationId, StoreError};
+use onceward_http::Code;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -30,13 +30,46 @@ pub(crate) struct ApiProblem {
     pub(crate) detail: String,
     /// Whether the same request can succeed later.
     pub(crate) retryable: bool,
+    #[serde(flatten)]
+    more: Box<More>,
+}
+
+/// What some problems tell beside it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+struct More {
+    /// The operation that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, format = Uuid)]
+    operation: Option<String>,
+    /// When to come again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    retry_after_ms: Option<u64>,
+    /// The parts in which a request differs from the first one under its key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differs: Vec<String>,
 }
 
 impl ApiProblem {
     pub(crate) fn new(status: StatusCode, code: &str, title: &str) -> Self {
         let kind = format!("{}#{}", onceward_http::PROBLEM_DOCS, code.to_lowercase());
         let (title, code) = (title.to_owned(), code.to_owned());
-        Self { kind, title, status: status.as_u16(), code, detail: String::new(), retryable: false }
+        Self {
+            kind,
+            title,
+            status: status.as_u16(),
+            code,
+            detail: String::new(),
+            retryable: false,
+            more: Box::default(),
+        }
+    }
+
+    /// A refusal of the protocol, in its words.
+    pub(crate) fn of(code: Code) -> Self {
+        let problem = Self::new(code.status(), code.as_str(), code.title()).detail(code.detail());
+        Self { retryable: code.is_retryable(), ..problem }
     }
 
     pub(crate) fn detail(mut self, detail: impl Into<String>) -> Self {
@@ -46,6 +79,21 @@ impl ApiProblem {
 
     pub(crate) fn retryable(mut self) -> Self {
         self.retryable = true;
+        self
+    }
+
+    pub(crate) fn operation(mut self, operation: &OperationId) -> Self {
+        self.more.operation = Some(operation.to_string());
+        self
+    }
+
+    pub(crate) fn retry_after(mut self, delay: Duration) -> Self {
+        self.more.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        self.retryable()
+    }
+
+    pub(crate) fn differs(mut self, parts: Vec<String>) -> Self {
+        self.more.differs = parts;
         self
     }
 
@@ -81,7 +129,7 @@ impl From<StoreError> for ApiProblem {
         tracing::warn!(%error, "the store");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", "The store is unavailable")
             .detail(format!("{} ({}); send it again.", error.kind, error.effect))
-            .retryable()
+            .retry_after(Duration::from_secs(1))
     }
 }
 
@@ -94,41 +142,16 @@ impl fmt::Display for ApiProblem {
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let retry_after = self.more.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        match status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
         response
-    }
-}
-
-/// A JSON body; what is wrong with it is told as a problem.
-#[derive(Debug)]
-pub(crate) struct Payload<T>(pub(crate) T);
-
-impl<T, S> FromRequest<S> for Payload<T>
-where
-    Json<T>: FromRequest<S, Rejection = JsonRejection>,
-    S: Send + Sync,
-{
-    type Rejection = ApiProblem;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiProblem> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(payload)) => Ok(Self(payload)),
-            Err(rejection) => {
-                let (status, text) = (rejection.status(), rejection.body_text());
-                let problem = ApiProblem::bad_request(text);
-                Err(ApiProblem { status: status.as_u16(), ..problem })
-            }
-        }
     }
 }

@@ -35,6 +35,8 @@ async fn accept(listener: TcpListener, router: Router) {
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
+                // Who hangs up after its request is heard all the same.
+                .half_close(true)
                 .serve_connection(TokioIo::new(stream), service);
             served.await.ok(); // a connection that breaks is the client's affair
         });

@@ -49,6 +49,14 @@ impl Caller {
         if self.role >= role { Ok(()) } else { Err(ApiProblem::forbidden(role)) }
     }
 
+    /// The tenant that is meant where none is named.
+    pub(crate) fn only_tenant(&self) -> Option<&str> {
+        match self.tenants.as_slice() {
+            [tenant] => Some(tenant),
+            _ => None,
+        }
+    }
+
     /// Whether a tenant's records exist for it.
     pub(crate) fn sees(&self, tenant: &str) -> bool {
         self.tenants.is_empty() || self.tenants.iter().any(|it| it == tenant)

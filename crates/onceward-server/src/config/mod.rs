@@ -3,6 +3,7 @@
 //! Every value is checked while it is read, so that a mistake is told with its line. What
 //! is possible and unwise is a [`lint`].
 
+mod claims;
 mod lint;
 mod reference;
 mod resolver;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 pub use crate::api::Role;
+pub use claims::Claims;
 pub use lint::{Warning, lint};
 pub use reference::{REFERENCE, explain};
 pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
@@ -51,6 +53,8 @@ pub struct Config {
     pub limits: Limits,
     /// Metrics and health, on an address of their own.
     pub admin: Option<Admin>,
+    /// Claims for workers in any language, on an address of their own.
+    pub claims: Option<Claims>,
     /// Who may use the claims API and the admin API.
     pub tokens: Vec<Token>,
     /// The path under which callers see their operations: `{prefix}/operations/{id}`.
@@ -77,6 +81,7 @@ impl Default for Config {
             quotas: Quotas::default(),
             limits: Limits::default(),
             admin: None,
+            claims: None,
             tokens: Vec::new(),
             operations_at: "/onceward".into(),
             resolver: None,
@@ -554,6 +559,9 @@ impl Config {
                 return refuse("on_lapse = \"resolve\" needs a [resolver] that can be asked");
             }
             None => {}
+        }
+        if let Some(claims) = &self.claims {
+            claims.check(&self.tokens)?;
         }
         let mut seen = BTreeMap::new();
         for operation in &self.operations {

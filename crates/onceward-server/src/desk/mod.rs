@@ -29,7 +29,7 @@ pub(crate) use moment::Moment;
 pub(crate) use orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
 pub(crate) use remote::Remote;
 pub(crate) use reply::{HeaderLine, Reply};
-pub(crate) use subject::Subject;
+pub(crate) use subject::{Subject, record_id};
 pub(crate) use views::{
     DecisionPage, DecisionView, Listing, PurgeDone, RecordView, Shown, Standing, Totals,
     VerifiedPage,

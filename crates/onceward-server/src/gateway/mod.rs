@@ -39,18 +39,18 @@ use tokio::task::JoinSet;
 use crate::admin::Admin;
 use crate::api;
 use crate::census::Census;
+use crate::claims::{Claims, Door};
 use crate::config::{self, Config, StoreKind};
 use crate::desk::Reception;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::store;
 use listener::{Running, Serving};
-use site::Base;
 use worker::Worker;
 
 pub(crate) use proxy::RequestBody;
-pub(crate) use site::Site;
 pub use site::SiteError;
+pub(crate) use site::{Base, Site};
 pub use tls::TlsError;
 pub(crate) use upstream::{Client, connector};
 
@@ -65,9 +65,10 @@ pub struct Gateway {
     stop: watch::Sender<Running>,
     metrics: Arc<Metrics>,
     health: Health,
-    /// The sweeper, the health check and the admin address: gone with the gateway.
+    /// The sweeper, the health check, the admin address and claims: gone with the gateway.
     background: JoinSet<()>,
     admin: Option<SocketAddr>,
+    claims: Option<SocketAddr>,
 }
 
 /// Why a gateway does not start.
@@ -147,6 +148,7 @@ impl Gateway {
             health: Health::default(),
             background: JoinSet::new(),
             admin: None,
+            claims: None,
             base,
             sites,
             addresses,
@@ -184,7 +186,24 @@ impl Gateway {
             self.admin = Some(address);
             self.background.spawn(serving);
         }
+        self.start_claims(config).await
+    }
+
+    /// While the gateway drains, workers may go on to settle what they have claimed.
+    async fn start_claims(&mut self, config: &Config) -> Result<(), StartError> {
+        let Some(settings) = config.claims else { return Ok(()) };
+        let door = Door::Gateway(Arc::clone(&self.sites));
+        let claims = Claims::new(&self.base, settings, door).router();
+        let failed = |source| StartError::Listen { address: settings.address, source };
+        let (address, serving) = api::serve(settings.address, claims).await.map_err(failed)?;
+        self.claims = Some(address);
+        self.background.spawn(serving);
         Ok(())
+    }
+
+    /// Where workers claim, if that is configured.
+    pub fn claims(&self) -> Option<SocketAddr> {
+        self.claims
     }
 
     /// Where operators ask, if that is configured.
@@ -212,6 +231,9 @@ impl Gateway {
         }
         if (&config.resolver, config.reconciler) != (&current.resolver, current.reconciler) {
             return Err(ReloadError::NeedsRestart("resolver and reconciler"));
+        }
+        if config.claims != current.claims {
+            return Err(ReloadError::NeedsRestart("claims"));
         }
         let site = Site::build(config, &self.base)?;
         let read: Result<Vec<_>, _> =

@@ -79,7 +79,7 @@ pub(crate) struct Base {
 
 impl Base {
     /// An engine on a store.
-    pub(super) fn new(
+    pub(crate) fn new(
         store: SharedStore,
         config: &Config,
         metrics: &Arc<Metrics>,

@@ -1,0 +1,273 @@
+//! Asking for the right to run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use onceward_core::{
+    Claim, ClaimRequest, DownstreamKey, InvalidScope, Key, Lapsed, OperationId, OwnerToken, Scope,
+    ScopePart,
+};
+use onceward_http::Code;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::Claims;
+use super::access::{Worker, exists_for, tenant_forbidden};
+use super::claiming::Owner;
+use super::kept::{BytesBody, Kept};
+use super::lease::{self, Lease};
+use super::meaning::Meaning;
+use super::openapi::{Refusals, Rejections};
+use crate::api::{ApiProblem, Caller, Payload};
+
+/// The tenant and the caller where nobody is told apart, as in the gateway.
+pub(super) const ONLY: &str = "-";
+
+/// How soon to ask again while somebody else is at work.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
+
+/// What somebody wants to do once.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClaimBody {
+    /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$",
+        example = "acme"
+    )]
+    tenant: Option<String>,
+    /// Who asked for it, where two callers may use the same key for different things.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    caller: Option<String>,
+    /// What is done, as in `payments.create`. Keys of different operations are different keys.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$",
+        example = "payments.create"
+    )]
+    operation: String,
+    /// The name of the intent: the same on every attempt, and never of anything else.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^[ -~]*[!-~][ -~]*$",
+        example = "order-1017"
+    )]
+    key: String,
+    /// What exactly is asked for, as a digest of the worker's own; or `payload`.
+    #[schema(min_length = 1, max_length = 255)]
+    fingerprint: Option<String>,
+    /// What exactly is asked for, as any JSON: compared by its meaning, and not kept. Or
+    /// `fingerprint`.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Value, required = false)]
+    payload: Option<Box<RawValue>>,
+    /// How long the claim lasts until it is renewed.
+    #[schema(pattern = "^([1-9]|[1-5][0-9]|60)(s|m)$", example = "30s")]
+    lease: Option<String>,
+    /// What is to happen if the one who holds a claim died.
+    #[serde(default)]
+    on_lapse: OnLapse,
+    /// Drawn at random by the worker for this attempt. A claim that is sent again with the
+    /// same one gets the same grant. Without it, a grant whose answer is lost stays until its
+    /// lease lapses.
+    owner: Option<Uuid>,
+}
+
+/// What is to happen if the one who holds a claim died.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum OnLapse {
+    /// Nobody knows what it did: the outcome is unknown until somebody finds out.
+    #[default]
+    Unknown,
+    /// The next one runs, under a higher fence and with the same downstream key. Only for work
+    /// that is fenced or idempotent itself.
+    Takeover,
+}
+
+/// `null` is a payload too.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// What a worker is to do.
+#[derive(Serialize, ToSchema)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub(super) enum ClaimAnswer {
+    /// Run it, and say what came of it.
+    Granted {
+        /// The operation's name, the same on every attempt.
+        #[schema(format = Uuid)]
+        operation_id: String,
+        /// Send it with whatever is said about the claim.
+        lease: Lease,
+        /// Which attempt it is, counted from one.
+        attempt: u32,
+        /// The key to hand to the next system: the same on every attempt.
+        downstream_key: String,
+    },
+    /// It was done. This is what came of it.
+    Completed {
+        /// The operation's name.
+        #[schema(format = Uuid)]
+        operation_id: String,
+        /// What came of it, if that was JSON.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Value, required = false)]
+        result: Option<Box<RawValue>>,
+        /// What came of it, if that was something else.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(nullable = false)]
+        bytes: Option<BytesBody>,
+    },
+    /// It failed for good. This is what came of it.
+    Failed {
+        /// The operation's name.
+        #[schema(format = Uuid)]
+        operation_id: String,
+        /// What came of it, if that was JSON.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Value, required = false)]
+        result: Option<Box<RawValue>>,
+        /// What came of it, if that was something else.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(nullable = false)]
+        bytes: Option<BytesBody>,
+    },
+}
+
+/// Claim the right to run.
+///
+/// Safe to send again with the same `owner`.
+#[utoipa::path(
+    post,
+    path = "/v1/claims",
+    operation_id = "claim",
+    request_body = ClaimBody,
+    responses((status = 200, body = ClaimAnswer, description = "What to do"), Rejections, Refusals)
+)]
+pub(super) async fn post(
+    State(claims): State<Arc<Claims>>,
+    Worker(caller): Worker,
+    Payload(body): Payload<ClaimBody>,
+) -> Result<Json<ClaimAnswer>, ApiProblem> {
+    claims.claim(&caller, body).await.map(Json)
+}
+
+impl Claims {
+    pub(super) async fn claim(
+        &self,
+        caller: &Caller,
+        body: ClaimBody,
+    ) -> Result<ClaimAnswer, ApiProblem> {
+        let (scope, key) = named(
+            caller,
+            body.tenant.as_deref(),
+            body.caller.as_deref(),
+            &body.operation,
+            &body.key,
+        )?;
+        let meaning = Meaning::read(body.fingerprint, body.payload)?;
+        let time = lease::time(body.lease.as_deref(), &self.settings)?;
+        let id = self.engine.identity().record_id(&scope, &key);
+        let (fingerprint, parts) = meaning.fingerprint();
+        let (owner, drawn_by) = match body.owner {
+            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), Owner::Theirs),
+            None => (OwnerToken::draw(&self.ambient), Owner::Ours),
+        };
+        let request = ClaimRequest {
+            id,
+            owner,
+            operation: OperationId::draw(&self.ambient, &id),
+            scope,
+            key: None,
+            fingerprint,
+            sketch: self.engine.identity().sketch(&id, &parts),
+            lease: time,
+            lapsed: body.on_lapse.into(),
+        };
+        match self.send(&request, drawn_by).await? {
+            Claim::Granted { lease, operation, attempt } => Ok(ClaimAnswer::Granted {
+                operation_id: operation.to_string(),
+                lease: Lease::granted(&id, owner, lease, time),
+                attempt,
+                downstream_key: DownstreamKey::of(&operation).as_str().to_owned(),
+            }),
+            Claim::Completed { operation, outcome } => {
+                let (operation_id, Kept { result, bytes }) =
+                    (operation.to_string(), Kept::of(&outcome));
+                Ok(ClaimAnswer::Completed { operation_id, result, bytes })
+            }
+            Claim::Failed { operation, outcome } => {
+                let (operation_id, Kept { result, bytes }) =
+                    (operation.to_string(), Kept::of(&outcome));
+                Ok(ClaimAnswer::Failed { operation_id, result, bytes })
+            }
+            Claim::Running { operation, lease_left } => Err(running(&operation, lease_left)),
+            Claim::Unknown { operation } => {
+                Err(ApiProblem::of(Code::OutcomeUnknown).operation(&operation))
+            }
+            Claim::Mismatch { first } => {
+                let difference = self.engine.identity().compare(&id, &first, &parts);
+                Err(ApiProblem::of(Code::KeyReused).differs(meaning.differences(difference)))
+            }
+            Claim::Expired => Err(ApiProblem::of(Code::KeyExpired)),
+        }
+    }
+}
+
+/// Whose key it is and which, if the caller may claim there.
+pub(super) fn named(
+    caller: &Caller,
+    tenant: Option<&str>,
+    on_behalf_of: Option<&str>,
+    operation: &str,
+    key: &str,
+) -> Result<(Scope, Key), ApiProblem> {
+    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(ONLY);
+    if !exists_for(caller, tenant) {
+        return Err(tenant_forbidden());
+    }
+    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(ONLY), operation);
+    let scope = scope.map_err(|error| invalid_scope(&error))?;
+    let key = Key::new(key);
+    let key = key.map_err(|error| ApiProblem::of(Code::InvalidKey).detail(error.to_string()))?;
+    Ok((scope, key))
+}
+
+fn invalid_scope(error: &InvalidScope) -> ApiProblem {
+    let problem = match error.part() {
+        ScopePart::Tenant => ApiProblem::of(Code::InvalidTenant),
+        ScopePart::Caller => ApiProblem::of(Code::InvalidCaller),
+        _ => ApiProblem::bad_request(""),
+    };
+    problem.detail(error.to_string())
+}
+
+/// The one at work may end at any time, and its lease ends at a known one.
+fn running(operation: &OperationId, lease_left: Duration) -> ApiProblem {
+    let delay = lease_left.clamp(RETRY_AFTER_MIN, RETRY_AFTER);
+    ApiProblem::of(Code::InProgress).operation(operation).retry_after(delay)
+}
+
+impl From<OnLapse> for Lapsed {
+    fn from(on_lapse: OnLapse) -> Self {
+        match on_lapse {
+            OnLapse::Unknown => Self::Unknown,
+            OnLapse::Takeover => Self::Takeover,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Leases as workers see them.
+
+use std::time::Duration;
+
+use onceward_core::{self as core, Fence, Holder, OwnerToken, RecordId};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Number;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::api::ApiProblem;
+use crate::config;
+use crate::desk::{Moment, record_id};
+
+/// The right to run, for a time. Send it back as it came.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lease {
+    /// Which record it is about.
+    #[schema(pattern = "^[0-9a-fA-F]{64}$", min_length = 64, max_length = 64)]
+    record: String,
+    /// Who claimed. A secret of the worker's: whoever knows it can settle the claim.
+    owner: Uuid,
+    /// Which grant it is. Every grant of a key has a higher one: write it beside what the work
+    /// changes, and refuse lower ones.
+    #[serde(deserialize_with = "whole")]
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    fence: u64,
+    /// When it lapses, on the store's clock: for people. Not read when it is sent back.
+    #[serde(default)]
+    #[schema(format = DateTime)]
+    expires_at: Option<String>,
+    /// For how long it holds, counted from when the claim was first sent, or else the renewal.
+    /// Not read when it is sent back.
+    #[serde(default, deserialize_with = "whole_or_null")]
+    #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
+    expires_in_ms: Option<u64>,
+}
+
+/// A whole number however it is written: to some languages `7` and `7.0` are one.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let wrong = || D::Error::custom("wrong number, expected a whole one");
+    whole_or_null(deserializer)?.ok_or_else(wrong)
+}
+
+fn whole_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let wrong = || D::Error::custom("wrong number, expected a whole one");
+    let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
+    let exact = |it: &f64| (0.0..=WHOLE_MAX).contains(it) && it.fract() == 0.0;
+    let written_as_fraction = || number.as_f64().filter(exact).map(|it| it as u64);
+    number.as_u64().or_else(written_as_fraction).map(Some).ok_or_else(wrong)
+}
+
+/// Up to it, every whole number is a floating point number too.
+const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
+
+impl Lease {
+    pub(super) fn granted(
+        id: &RecordId,
+        owner: OwnerToken,
+        lease: core::Lease,
+        time: Duration,
+    ) -> Self {
+        Self {
+            record: id.to_string(),
+            owner: Uuid::from_bytes(*owner.expose()),
+            fence: lease.fence.0,
+            expires_at: Some(Moment::from(lease.until).to_string()),
+            expires_in_ms: Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// The record, and who speaks.
+    pub(super) fn read(&self) -> Result<(RecordId, Holder), ApiProblem> {
+        let id = record_id(&self.record).ok_or_else(|| {
+            ApiProblem::bad_request("lease.record is not the 64 hexadecimal digits of a grant")
+        })?;
+        let owner = OwnerToken::from_bytes(*self.owner.as_bytes());
+        Ok((id, Holder { owner, fence: Fence(self.fence) }))
+    }
+}
+
+/// How long a lease is to last: what was asked for, if that may be.
+pub(super) fn time(asked: Option<&str>, settings: &config::Claims) -> Result<Duration, ApiProblem> {
+    let Some(asked) = asked else { return Ok(settings.lease.0) };
+    let (min, max) = (settings.lease_min, settings.lease_max);
+    let time = humantime::parse_duration(asked).ok();
+    time.filter(|time| (min.0..=max.0).contains(time)).ok_or_else(|| {
+        ApiProblem::bad_request(format!("a lease lasts from \"{min}\" to \"{max}\", as in \"30s\""))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_a_whole_number_however_it_is_written() {
+        let fence = |text: &str| {
+            let lease = format!(r#"{{"record":"","owner":"{}","fence":{text}}}"#, Uuid::nil());
+            serde_json::from_str::<Lease>(&lease).ok().map(|lease| lease.fence)
+        };
+        assert_eq!((fence("7"), fence("7.0"), fence("1e3")), (Some(7), Some(7), Some(1000)));
+        for wrong in ["-1", "7.5", "1e300", "null", "\"7\""] {
+            assert_eq!(fence(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_as_long_as_it_may_be() {
+        let settings = config::Claims::default();
+        let time = |asked| time(asked, &settings).ok();
+        assert_eq!(time(None), Some(Duration::from_secs(30)));
+        assert_eq!(time(Some("1h")), Some(Duration::from_secs(3600)));
+        for wrong in ["", "30", "0s", "999ms", "61m", "soon", "-1s"] {
+            assert_eq!(time(Some(wrong)), None, "{wrong:?}");
+        }
+    }
+}

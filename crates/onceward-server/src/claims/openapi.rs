@@ -1,0 +1,188 @@
+//! What the API is, for programs (OpenAPI 3.1).
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use axum::response::{IntoResponse, Response};
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+use serde_json::json;
+use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::schema::{Object, Ref, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{self, ContentBuilder, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+
+use super::{batch, claim, look, settle};
+use crate::api::ApiProblem;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Onceward claims",
+        version = "1",
+        description = "The right to run, for workers in any language: the same intent has one \
+            effect and one outcome.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
+    ),
+    paths(
+        claim::post,
+        look::get_by_key,
+        look::get,
+        settle::renew,
+        settle::complete,
+        settle::fail,
+        settle::unknown,
+        settle::release,
+        batch::claims,
+        batch::settlements,
+        get
+    ),
+    components(schemas(ApiProblem)),
+    security(("token" = [])),
+    modifiers(&Tokens)
+)]
+struct Document;
+
+/// How callers say who they are.
+struct Tokens;
+
+impl Modify for Tokens {
+    fn modify(&self, document: &mut openapi::OpenApi) {
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(bearer));
+    }
+}
+
+/// Made once, from what is served.
+static TEXT: LazyLock<String> = LazyLock::new(|| {
+    let mut document = json!(Document::openapi());
+    let schemas = &mut document["components"]["schemas"];
+    // What the macros cannot say: of two members, one at most.
+    schemas["ClaimBody"]["not"] = json!({
+        "required": ["fingerprint", "payload"],
+        "properties": { "fingerprint": { "type": "string" } },
+    });
+    schemas["ResultBody"]["not"] = json!({
+        "required": ["result", "bytes"],
+        "properties": { "result": { "not": { "type": "null" } }, "bytes": { "type": "object" } },
+    });
+    document.to_string()
+});
+
+/// What the API is.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    operation_id = "openapi",
+    security(()),
+    responses((status = 200, content_type = "application/json", body = Object, description = "This document"))
+)]
+pub(super) async fn get() -> Response {
+    let json = HeaderValue::from_static("application/json");
+    ([(CONTENT_TYPE, json)], TEXT.as_str()).into_response()
+}
+
+type Responses = BTreeMap<String, RefOr<openapi::Response>>;
+
+/// What any request with a body may be refused for.
+pub(super) struct Refusals;
+/// What a claim may be refused for.
+pub(super) struct Rejections;
+/// What a word about a claim may be refused for.
+pub(super) struct Refused;
+/// Looking for what is not there.
+pub(super) struct NotThere;
+/// What a look may be refused for.
+pub(super) struct Reading;
+
+impl IntoResponses for Refusals {
+    fn responses() -> Responses {
+        problems(&[
+            ("400", "The body is not what it must be"),
+            ("401", "There is no token, or none that is known"),
+            ("403", "The token does not allow it"),
+            ("408", "The body came too slowly"),
+            ("413", "The body is too large"),
+            ("415", "The body is not called JSON"),
+            ("503", "The store does not answer: send it again"),
+        ])
+    }
+}
+
+impl IntoResponses for Rejections {
+    fn responses() -> Responses {
+        problems(&[
+            ("409", "Somebody is at work, nobody knows what happened, or the key has expired"),
+            ("422", "The key was used for something else"),
+        ])
+    }
+}
+
+impl IntoResponses for Refused {
+    fn responses() -> Responses {
+        problems(&[("404", "There is no such claim"), ("409", "The claim is no longer yours")])
+    }
+}
+
+impl IntoResponses for NotThere {
+    fn responses() -> Responses {
+        problems(&[("404", "There is no such operation")])
+    }
+}
+
+impl IntoResponses for Reading {
+    fn responses() -> Responses {
+        problems(&[
+            ("400", "The query is not what it must be"),
+            ("401", "There is no token, or none that is known"),
+            ("503", "The store does not answer: send it again"),
+        ])
+    }
+}
+
+fn problems(of: &[(&str, &str)]) -> Responses {
+    let response = |(status, told): &(&str, &str)| {
+        let (status, told) = ((*status).to_owned(), *told);
+        let response = RefOr::T(problem(&status, told));
+        (status, response)
+    };
+    of.iter().map(response).collect()
+}
+
+fn problem(status: &str, told: &str) -> openapi::Response {
+    let schema = Ref::from_schema_name("ApiProblem");
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    let response =
+        ResponseBuilder::new().description(told).content("application/problem+json", content);
+    let header = |kind, told: &str| {
+        HeaderBuilder::new().schema(Some(Object::with_type(kind))).description(Some(told)).build()
+    };
+    match status {
+        "401" => response.header("WWW-Authenticate", header(Type::String, "What to send")).build(),
+        "503" => response
+            .header("Retry-After", header(Type::Integer, "Seconds until it may help"))
+            .build(),
+        _ => response.build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn the_document_is_openapi_3_1_and_names_every_route() {
+        let document: Value = serde_json::from_str(&TEXT).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        let served = include_str!("mod.rs").split(".route(\"").skip(1);
+        for path in served.map(|it| it.split('"').next().unwrap()) {
+            assert!(document["paths"][path].is_object(), "{path}");
+        }
+        for one_of_two in ["ClaimBody", "ResultBody"] {
+            assert!(document["components"]["schemas"][one_of_two]["properties"].is_object());
+        }
+    }
+}

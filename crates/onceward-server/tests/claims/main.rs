@@ -1,0 +1,11 @@
+//! The claims API of the real program, over HTTP, on real stores.
+
+mod access;
+mod crash;
+mod endpoints;
+mod gateway;
+mod limits;
+mod pair;
+mod server;
+mod walk;
+mod workers;
