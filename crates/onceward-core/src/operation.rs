@@ -33,7 +33,7 @@ impl Operation {
         Self {
             id: record.operation,
             standing,
-            outcome: record.state.outcome().cloned(),
+            outcome: record.state.outcome().filter(|_| standing != StateName::Expired).cloned(),
             attempts: record.attempts,
             fence: record.fence,
             created_at: record.created_at,

@@ -75,8 +75,14 @@ pub trait StoreAdmin: Send + Sync + 'static {
 
     /// Whether a record stands at unknown, as a running one does whose lease has lapsed.
     async fn is_unknown(&self, record: &Record) -> Result<bool, StoreError> {
-        let standing = Some(StateName::Unknown);
+        self.stands_at(record, StateName::Unknown).await
+    }
+
+    /// Whether a record stands there now: only the store's clock tells what has lapsed or is
+    /// past its retention.
+    async fn stands_at(&self, record: &Record, standing: StateName) -> Result<bool, StoreError> {
         let after = Some(record.operation.before_records());
+        let standing = Some(standing);
         let page = self.list(&Query { standing, after, limit: 1, ..Query::default() }).await?;
         Ok(page.records.first().is_some_and(|found| found.id == record.id))
     }

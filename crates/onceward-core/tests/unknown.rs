@@ -9,9 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::*;
 use onceward_core::{
-    Ambient, BoxError, Clock, Completer, Decided, Decisions, Engine, Finding, FullStore, Identity,
-    OperationId, Reconciler, ReconcilerSettings, Record, Rejection, Resolver, Settled, StateName,
-    StoreAdmin as _, SystemAmbient, Timestamp, Verdict,
+    Ambient, BoxError, Clock, Completer, Decided, Decisions, Engine, Expiry, Fenced, Finding,
+    FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection, Resolver,
+    Settled, StateName, StoreAdmin as _, SystemAmbient, Timestamp, Verdict,
 };
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::{Call, Fault};
@@ -45,6 +45,21 @@ async fn an_operation_whose_lease_has_lapsed_is_shown_as_unknown() {
     tokio::time::sleep(LEASE * 2).await;
     let found = engine.operation(&name).await.unwrap().unwrap();
     assert_eq!(found.standing, StateName::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_past_its_retention_shows_no_outcome() {
+    let bench = Bench::new();
+    let minute = Duration::from_secs(60);
+    let engine = bench.engine_with(policy().retention(minute).expiry(Expiry::Tombstone(minute)));
+    let running = permit(&engine, "k").await;
+    let name = running.operation();
+    assert_eq!(running.complete(outcome("done")).await, Settled::Durable);
+    tokio::time::sleep(minute + minute / 2).await;
+    let found = engine.operation(&name).await.unwrap().unwrap();
+    assert_eq!((found.standing, found.outcome), (StateName::Expired, None));
+    tokio::time::sleep(minute).await;
+    assert_eq!(engine.operation(&name).await.unwrap(), None);
 }
 
 /// An authority that counts how often it was asked, and takes its time.
@@ -253,4 +268,33 @@ async fn a_round_asks_no_more_than_its_budget() {
     assert_eq!(round.did_not_happen + round.over_budget, 20, "{round:?}");
     assert!(authority.most_at_once.load(Ordering::SeqCst) <= 2);
     assert_eq!(bench.store.stats().await.unwrap().by_state[StateName::Running as usize], 0);
+}
+
+/// An authority that is asked for so long that an operator decides meanwhile.
+struct TooLate(Arc<dyn FullStore>);
+
+#[async_trait]
+impl Resolver for TooLate {
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
+        let retention = Retention { keep: Duration::from_secs(60), tombstone: Duration::ZERO };
+        let (id, fence, verdict) = (record.id, record.fence, Verdict::DidNotHappen);
+        let decided = self.0.resolve(&ResolveRequest { id, fence, verdict, retention }).await?;
+        assert_eq!(decided, Fenced::Applied(()));
+        Ok(Finding::new(Verdict::Happened(outcome("late")), "found at last"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn evidence_that_comes_too_late_changes_nothing_and_is_written_down_as_such() {
+    let bench = Bench::new();
+    let operation = unknown(&bench.engine(), "k").await;
+    let store = Arc::clone(&bench.store) as Arc<dyn FullStore>;
+    let resolver = Arc::new(TooLate(Arc::clone(&store)));
+    let reconciler = Arc::new(Reconciler::new(Arc::clone(&store), resolver, Identity::unkeyed()));
+    let round = reconciler.run_once().await;
+    assert_eq!((round.happened, round.settled_elsewhere), (0, 1), "{round:?}");
+    assert_eq!(bench.standing("k").await, Some(StateName::Released));
+    let trail = Decisions::new(store, Identity::unkeyed()).about(&operation).await.unwrap();
+    let decided: Vec<_> = trail.iter().map(|written| written.decision.decided).collect();
+    assert_eq!(decided, [Decided::Happened, Decided::Superseded]);
 }

@@ -21,11 +21,11 @@ impl ReferenceRules {
             ReferenceFrom::Body(pointer) => in_body(body, pointer)?,
         };
         let reference = text.map(|text| BusinessReference::new(&text, self.known)).transpose();
-        reference.map_err(|error| self.invalid(error))
+        reference.map_err(|error| self.invalid(&error))
     }
 
     /// Says where it was found and never what it is.
-    fn invalid(&self, error: InvalidKey) -> Problem {
+    fn invalid(&self, error: &InvalidKey) -> Problem {
         let place = match &self.from {
             ReferenceFrom::Header(name) => format!("the header {name}"),
             ReferenceFrom::Body(pointer) => format!("the member {pointer} of the body"),

@@ -280,8 +280,12 @@ impl Engine {
         let store = &self.shared.store;
         let Some(record) = store.find(id).await? else { return Ok(None) };
         let standing = match record.state.name() {
-            // Only the store's clock tells whether the lease has lapsed.
             StateName::Running if store.is_unknown(&record).await? => StateName::Unknown,
+            StateName::Completed | StateName::Failed
+                if store.stands_at(&record, StateName::Expired).await? =>
+            {
+                StateName::Expired
+            }
             standing => standing,
         };
         Ok(Some(Operation::of(record, standing)))
