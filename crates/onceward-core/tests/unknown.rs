@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use common::*;
 use onceward_core::{
     Ambient, BoxError, Clock, Completer, Decided, Decisions, Engine, Expiry, Fenced, Finding,
-    FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection, Resolver,
-    Settled, StateName, StoreAdmin as _, SystemAmbient, Timestamp, Verdict,
+    FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection,
+    ResolveRequest, Resolver, Retention, Settled, StateName, StoreAdmin as _, SystemAmbient,
+    Timestamp, Verdict,
 };
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::{Call, Fault};
