@@ -16,9 +16,9 @@ use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use onceward_core::{
-    Begin, Claim, ClaimRequest, Drained, Engine, Fenced, Fingerprint, Holder, Identity, Intent,
-    Key, Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, RecordId, Retention,
-    Scope, SettleRequest, Settled, Settlement, Sketch, Store, SystemAmbient, Tag,
+    Begin, Claim, ClaimRequest, Drained, Engine, Fenced, Fingerprint, FullStore, Holder, Identity,
+    Intent, Key, Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, RecordId,
+    Retention, Scope, SettleRequest, Settled, Settlement, Sketch, SystemAmbient, Tag,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;

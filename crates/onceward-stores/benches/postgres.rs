@@ -186,7 +186,7 @@ async fn claim_and_complete(store: Arc<PostgresStore>, stop: Arc<AtomicBool>) ->
             operation: OperationId::draw(&ambient, &id),
             scope: scope.clone(),
             key: None,
-            fingerprint: Fingerprint::from_digest(1, id),
+            fingerprint: Fingerprint::from_digest(1, *id.as_bytes()),
             sketch: Sketch::default(),
             lease: Duration::from_secs(30),
             lapsed: Lapsed::Unknown,

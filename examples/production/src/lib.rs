@@ -10,7 +10,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{HeaderName, StatusCode};
 use axum::routing::post;
-use onceward::{Engine, InvalidPolicy, Policy, Store};
+use onceward::{Engine, FullStore, InvalidPolicy, Policy};
 use onceward_http::{InvalidLayer, Onceward, ReplayRules, ReplayStatus, Rules, Source};
 
 pub use orders::{Order, Orders};
@@ -18,7 +18,7 @@ pub use serve::{serve, stop_signal};
 pub use settings::{InvalidSetting, Settings};
 
 /// The engine on a store. Nothing but this knows which store it is.
-pub fn engine(store: Arc<dyn Store>, settings: &Settings) -> Result<Engine, InvalidPolicy> {
+pub fn engine(store: Arc<dyn FullStore>, settings: &Settings) -> Result<Engine, InvalidPolicy> {
     let policy = Policy::builder().retention(settings.ttl).lease(settings.lease).build()?;
     Ok(Engine::builder(store).policy(policy).build())
 }
