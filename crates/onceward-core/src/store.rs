@@ -73,18 +73,13 @@ pub trait StoreAdmin: Send + Sync + 'static {
         }
     }
 
-    /// Whether a record stands at unknown, as a running one does whose lease has lapsed.
+    /// Whether a record stands at unknown by the store's clock, as a running one does whose lease
+    /// has lapsed. Evidence that nobody knows is accepted of these only, and changes nothing.
     async fn is_unknown(&self, record: &Record) -> Result<bool, StoreError> {
-        self.stands_at(record, StateName::Unknown).await
-    }
-
-    /// Whether a record stands there now: only the store's clock tells what has lapsed or is
-    /// past its retention.
-    async fn stands_at(&self, record: &Record, standing: StateName) -> Result<bool, StoreError> {
-        let after = Some(record.operation.before_records());
-        let standing = Some(standing);
-        let page = self.list(&Query { standing, after, limit: 1, ..Query::default() }).await?;
-        Ok(page.records.first().is_some_and(|found| found.id == record.id))
+        let (id, fence, verdict) = (record.id, record.fence, Verdict::StillUnknown);
+        let retention = Retention { keep: Duration::from_secs(1), tombstone: Duration::ZERO };
+        let asked = self.resolve(&ResolveRequest { id, fence, verdict, retention }).await?;
+        Ok(asked == Fenced::Applied(()))
     }
 
     /// Applies evidence to a record whose outcome is unknown, if its fence is still

@@ -52,7 +52,9 @@ async fn an_operation_whose_lease_has_lapsed_is_shown_as_unknown() {
 async fn an_operation_past_its_retention_shows_no_outcome() {
     let bench = Bench::new();
     let minute = Duration::from_secs(60);
-    let engine = bench.engine_with(policy().retention(minute).expiry(Expiry::Tombstone(minute)));
+    let policy = policy().retention(minute).expiry(Expiry::Tombstone(minute)).build().unwrap();
+    let ambient = Arc::new(Surroundings(bench.clock.clone()));
+    let engine = Engine::builder(bench.store.clone()).policy(policy).ambient(ambient).build();
     let running = permit(&engine, "k").await;
     let name = running.operation();
     assert_eq!(running.complete(outcome("done")).await, Settled::Durable);

@@ -280,15 +280,12 @@ impl Engine {
         let store = &self.shared.store;
         let Some(record) = store.find(id).await? else { return Ok(None) };
         let standing = match record.state.name() {
-            StateName::Running if store.is_unknown(&record).await? => StateName::Unknown,
-            StateName::Completed | StateName::Failed
-                if store.stands_at(&record, StateName::Expired).await? =>
-            {
-                StateName::Expired
-            }
-            standing => standing,
+            StateName::Running if store.is_unknown(&record).await? => Some(StateName::Unknown),
+            StateName::Running => Some(StateName::Running),
+            // Nothing is decided by it: this clock will do.
+            _ => record.standing(self.shared.ambient.now()),
         };
-        Ok(Some(Operation::of(record, standing)))
+        Ok(standing.map(|standing| Operation::of(record, standing)))
     }
 
     /// Stops taking new intents and waits for running ones; those still running after

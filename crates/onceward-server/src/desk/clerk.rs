@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use http::StatusCode;
 use onceward_core::{
-    Clock, Decisions, Fenced, INTERNAL_TENANT, Identity, OperationId, Query, Record,
-    ResolveRequest, Retention, State, StateName, StoreError, StoreErrorKind, SystemAmbient,
-    Timestamp, Verdict, Written,
+    Clock, Decisions, INTERNAL_TENANT, Identity, OperationId, Query, Record, State, StateName,
+    StoreError, StoreErrorKind, SystemAmbient, Timestamp, Written,
 };
 use onceward_stores::SharedStore;
 
@@ -54,19 +52,10 @@ impl Clerk {
     /// Where a record stands. Whether a lease has lapsed is for the store to say.
     pub(super) async fn standing(&self, record: &Record) -> Result<Standing, StoreError> {
         Ok(match record.state {
-            State::Running { .. } if self.is_unknown(record).await? => Standing::Unknown,
+            State::Running { .. } if self.store.is_unknown(record).await? => Standing::Unknown,
             State::Running { .. } => Standing::Running,
             _ => record.standing(self.now()).unwrap_or(StateName::Expired).into(),
         })
-    }
-
-    /// Whether a record stands at unknown, by the store's clock: evidence that nobody knows
-    /// is accepted of these only, and changes nothing.
-    pub(super) async fn is_unknown(&self, record: &Record) -> Result<bool, StoreError> {
-        let (id, fence, verdict) = (record.id, record.fence, Verdict::StillUnknown);
-        let retention = Retention { keep: Duration::from_secs(1), tombstone: Duration::ZERO };
-        let asked = self.store.resolve(&ResolveRequest { id, fence, verdict, retention }).await?;
-        Ok(asked == Fenced::Applied(()))
     }
 
     /// A record that exists for the caller.

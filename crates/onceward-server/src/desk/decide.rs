@@ -104,7 +104,7 @@ impl Clerk {
         if order.is_made() {
             return self.shown(record, Look::default()).await;
         }
-        if !self.is_unknown(record).await.map_err(told)? {
+        if !self.store.is_unknown(record).await.map_err(told)? {
             return Err(self.not_unknown(record).await?);
         }
         let decision = order.decision(&self.caller.name);
