@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use onceward_core::{DownstreamKey, Operation, OperationId, StateName};
+use onceward_core::{DownstreamKey, Operation, OperationId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -16,7 +16,7 @@ use super::kept::{BytesBody, Kept};
 use super::openapi::{NotThere, Reading};
 use super::{Claims, timed};
 use crate::api::{ApiProblem, Caller};
-use crate::desk::Moment;
+use crate::desk::{Moment, Standing};
 
 /// An operation by the key that it was claimed under.
 #[derive(Deserialize, IntoParams)]
@@ -84,18 +84,6 @@ pub(super) struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     bytes: Option<BytesBody>,
-}
-
-/// Where an operation stands; one whose lease has lapsed stands at unknown.
-#[derive(Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum Standing {
-    Running,
-    Completed,
-    Failed,
-    Released,
-    Unknown,
-    Expired,
 }
 
 /// Look at an operation.
@@ -167,19 +155,6 @@ impl View {
             updated_at: operation.updated_at.into(),
             result,
             bytes,
-        }
-    }
-}
-
-impl From<StateName> for Standing {
-    fn from(name: StateName) -> Self {
-        match name {
-            StateName::Running => Self::Running,
-            StateName::Completed => Self::Completed,
-            StateName::Failed => Self::Failed,
-            StateName::Released => Self::Released,
-            StateName::Unknown => Self::Unknown,
-            StateName::Expired => Self::Expired,
         }
     }
 }

@@ -30,22 +30,9 @@ pub(crate) enum Standing {
     Expired,
 }
 
-impl Standing {
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Released => "released",
-            Self::Unknown => "unknown",
-            Self::Expired => "expired",
-        }
-    }
-}
-
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(StateName::from(*self).as_str())
     }
 }
 
