@@ -280,12 +280,12 @@ impl Engine {
         let store = &self.shared.store;
         let Some(record) = store.find(id).await? else { return Ok(None) };
         let standing = match record.state.name() {
-            StateName::Running if store.is_unknown(&record).await? => Some(StateName::Unknown),
-            StateName::Running => Some(StateName::Running),
-            // Nothing is decided by it: this clock will do.
-            _ => record.standing(self.shared.ambient.now()),
+            StateName::Running if store.is_unknown(&record).await? => StateName::Unknown,
+            StateName::Running => StateName::Running,
+            // Nothing is decided by this clock; by the store's, the record is there.
+            name => record.standing(self.shared.ambient.now()).unwrap_or(name),
         };
-        Ok(standing.map(|standing| Operation::of(record, standing)))
+        Ok(Some(Operation::of(record, standing)))
     }
 
     /// Stops taking new intents and waits for running ones; those still running after
