@@ -10,16 +10,15 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Ambient, SystemAmbient, Timestamp};
-use crate::decision::{Decided, Decision, Decisions, INTERNAL_TENANT, internal_scope};
+use crate::decision::{Decided, Decisions, INTERNAL_TENANT, internal_scope};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Holder, OperationId, OwnerToken};
 use crate::intent::Identity;
 use crate::record::{Record, Retention, StateName};
-use crate::resolver::{BoxError, Finding, Resolver};
+use crate::resolver::{BoxError, Finding, Judgement, Resolver};
 use crate::sketch::Sketch;
 use crate::store::{
-    Claim, ClaimRequest, Fenced, FullStore, Lapsed, Query, ResolveRequest, SettleRequest,
-    Settlement, StoreError, Verdict,
+    Claim, ClaimRequest, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError, Verdict,
 };
 
 /// Runs an operation again that did not happen, where its policy allows that.
@@ -267,31 +266,13 @@ impl Reconciler {
     }
 
     async fn settle_by_resolver(&self, record: &Record) -> Result<Answered, StoreError> {
-        let Finding { verdict, evidence } = self.ask(record).await;
-        let Some(decided) = Decided::by_verdict(&verdict) else {
-            return Ok(Answered::StillUnknown);
-        };
-        let decision = Decision {
-            operation: record.operation,
-            fence: record.fence,
-            decided,
-            by: self.resolver.name().to_owned(),
-            evidence,
-        };
-        self.decisions.write(&decision).await?;
-        let (id, fence, retention) = (record.id, record.fence, self.settings.retention);
-        match self.store.resolve(&ResolveRequest { id, fence, verdict, retention }).await? {
-            Fenced::Applied(()) => {}
-            Fenced::Stale | Fenced::Missing => {
-                let decided = Decided::Superseded;
-                self.decisions.write(&Decision { decided, ..decision }).await?;
-                return Ok(Answered::SettledElsewhere);
-            }
-        }
-        if decided == Decided::DidNotHappen {
+        let (finding, retention) = (self.ask(record).await, self.settings.retention);
+        let judgement = Judgement { record, finding, by: self.resolver.name(), retention };
+        let decided = judgement.carry_out(&*self.store, Some(&self.decisions)).await?;
+        if decided == Some(Decided::DidNotHappen) {
             self.run_again(record).await;
         }
-        Ok(Answered::Settled(decided))
+        Ok(decided.map_or(Answered::StillUnknown, Answered::Settled))
     }
 
     async fn ask(&self, record: &Record) -> Finding {
@@ -327,7 +308,6 @@ impl fmt::Debug for Reconciler {
 enum Answered {
     Settled(Decided),
     StillUnknown,
-    SettledElsewhere,
     Resting,
     OverBudget,
 }
@@ -361,9 +341,9 @@ impl Round {
             return Ok(());
         };
         match answered? {
+            Answered::Settled(Decided::Happened) => self.happened += 1,
             Answered::Settled(Decided::DidNotHappen) => self.did_not_happen += 1,
-            Answered::Settled(Decided::Happened | Decided::Superseded) => self.happened += 1,
-            Answered::SettledElsewhere => self.settled_elsewhere += 1,
+            Answered::Settled(Decided::Superseded) => self.settled_elsewhere += 1,
             Answered::StillUnknown => {
                 self.still_unknown += 1;
                 self.still(&record);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::decision::{Decided, Decision, Decisions};
+use crate::decision::{Decided, Decision, Decisions, INTERNAL_TENANT};
 use crate::intent::RecordId;
 use crate::outcome::Outcome;
 use crate::record::{Record, Retention, State, StateName};
@@ -103,7 +103,7 @@ impl Recovery {
         let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
         loop {
             let page = self.store.list(&query).await?;
-            for record in &page.records {
+            for record in page.records.iter().filter(|it| it.scope.tenant() != INTERNAL_TENANT) {
                 self.recover(record, retention, &mut recovered).await?;
             }
             match page.next {
@@ -137,34 +137,15 @@ impl Recovery {
         retention: Retention,
         recovered: &mut Recovered,
     ) -> Result<(), StoreError> {
-        let Finding { verdict, evidence } = self.ask(record).await;
-        self.write_down(record, &verdict, evidence).await?;
-        let count = match verdict {
-            Verdict::Happened(_) => &mut recovered.happened,
-            Verdict::DidNotHappen => &mut recovered.did_not_happen,
-            Verdict::StillUnknown => &mut recovered.still_unknown,
-        };
-        let request = ResolveRequest { id: record.id, fence: record.fence, verdict, retention };
-        match self.store.resolve(&request).await? {
-            Fenced::Applied(()) => *count += 1,
-            Fenced::Stale | Fenced::Missing => recovered.settled_elsewhere += 1,
+        let finding = self.ask(record).await;
+        let judgement = Judgement { record, finding, by: self.resolver.name(), retention };
+        match judgement.carry_out(&*self.store, self.decisions.as_ref()).await? {
+            Some(Decided::Happened) => recovered.happened += 1,
+            Some(Decided::DidNotHappen) => recovered.did_not_happen += 1,
+            Some(Decided::Superseded) => recovered.settled_elsewhere += 1,
+            None => recovered.still_unknown += 1,
         }
         Ok(())
-    }
-
-    async fn write_down(
-        &self,
-        record: &Record,
-        verdict: &Verdict,
-        evidence: String,
-    ) -> Result<(), StoreError> {
-        let (Some(decisions), Some(decided)) = (&self.decisions, Decided::by_verdict(verdict))
-        else {
-            return Ok(());
-        };
-        let (operation, fence) = (record.operation, record.fence);
-        let by = self.resolver.name().to_owned();
-        decisions.write(&Decision { operation, fence, decided, by, evidence }).await
     }
 
     async fn ask(&self, record: &Record) -> Finding {
@@ -178,5 +159,41 @@ impl Recovery {
 impl fmt::Debug for Recovery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Recovery(…)")
+    }
+}
+
+/// What somebody who knows has found out about a record, and how long to keep that.
+pub(crate) struct Judgement<'a> {
+    pub(crate) record: &'a Record,
+    pub(crate) finding: Finding,
+    /// Who found it out.
+    pub(crate) by: &'a str,
+    pub(crate) retention: Retention,
+}
+
+impl Judgement<'_> {
+    /// Settles the record by it, if its fence is still the one that was asked about. A decision
+    /// is written down before it counts. `None` where nobody knows.
+    pub(crate) async fn carry_out<S: StoreAdmin + ?Sized>(
+        self,
+        store: &S,
+        decisions: Option<&Decisions>,
+    ) -> Result<Option<Decided>, StoreError> {
+        let Self { record, finding: Finding { verdict, evidence }, by, retention } = self;
+        let Some(decided) = Decided::by_verdict(&verdict) else { return Ok(None) };
+        let (operation, fence, by) = (record.operation, record.fence, by.to_owned());
+        let decision = Decision { operation, fence, decided, by, evidence };
+        if let Some(decisions) = decisions {
+            decisions.write(&decision).await?;
+        }
+        let request = ResolveRequest { id: record.id, fence, verdict, retention };
+        if store.resolve(&request).await? == Fenced::Applied(()) {
+            return Ok(Some(decided));
+        }
+        let decided = Decided::Superseded;
+        if let Some(decisions) = decisions {
+            decisions.write(&Decision { decided, ..decision }).await?;
+        }
+        Ok(Some(decided))
     }
 }
