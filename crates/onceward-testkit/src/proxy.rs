@@ -68,7 +68,8 @@ struct Shared {
     fired: AtomicUsize,
     passed: [AtomicUsize; 2],
     shut: AtomicBool,
-    /// Counts the cuts of everything: a connection ends when it changes.
+    /// Counts the cuts of everything: a connection ends when it changes, and stops listening
+    /// to it when it has ended.
     cuts: watch::Sender<u64>,
 }
 
@@ -117,14 +118,15 @@ impl Proxy {
         self.plan(Plan { way, skip: 0, times: usize::MAX, trouble });
     }
 
-    /// Cuts all connections, and lets new ones end before they begin.
-    pub fn shut(&self) {
+    /// Cuts all connections, and lets new ones end before they begin. No connection is left
+    /// when it returns: one that is cut later would be trouble after [`Proxy::heal`].
+    pub async fn shut(&self) {
         self.shared.shut.store(true, Ordering::SeqCst);
         self.cut();
+        self.shared.cuts.closed().await;
     }
 
-    /// Cuts all connections once.
-    pub fn cut(&self) {
+    fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
@@ -190,15 +192,16 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         // A connection that failed before it was accepted is its client's business.
         let Ok((client, _)) = listener.accept().await else { continue };
+        // Before it looks: whatever shuts the proxy from here on cuts this one, too.
+        let cuts = shared.cuts.subscribe();
         if !shared.shut.load(Ordering::SeqCst) {
-            tokio::spawn(serve(client, Arc::clone(&shared)));
+            tokio::spawn(serve(cuts, client, Arc::clone(&shared)));
         }
     }
 }
 
 /// One connection, until either side ends it, trouble cuts it, or everything is cut.
-async fn serve(client: TcpStream, shared: Arc<Shared>) {
-    let mut cuts = shared.cuts.subscribe();
+async fn serve(mut cuts: watch::Receiver<u64>, client: TcpStream, shared: Arc<Shared>) {
     let Ok(server) = TcpStream::connect(shared.target).await else { return };
     for side in [&client, &server] {
         // Without it small messages wait for each other; where it fails they only are slower.

@@ -93,7 +93,7 @@ async fn delayed_replies_come_late_and_swallowed_ones_never() {
 async fn a_shut_proxy_ends_connections_until_it_is_healed() {
     let (proxy, mut client) = before_echo().await;
     assert_eq!(ask(&mut client, "before").await, "before");
-    proxy.shut();
+    proxy.shut().await;
     assert_eq!(ask(&mut client, "shut").await, "");
     let mut refused = TcpStream::connect(proxy.address()).await.unwrap();
     assert_eq!(ask(&mut refused, "shut").await, "");

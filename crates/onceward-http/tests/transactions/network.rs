@@ -115,7 +115,7 @@ async fn a_commit_that_nobody_can_be_asked_about_is_unknown_and_replays_later() 
     let (proxy, shop) = slow_to_commit(server).await;
     let spoil = async {
         commits(&shop).await;
-        proxy.shut();
+        proxy.shut().await;
     };
     let (answer, ()) = tokio::join!(shop.order("key", ""), spoil);
     assert_eq!((answer.status, &*answer.code()), (500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));

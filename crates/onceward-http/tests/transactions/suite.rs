@@ -26,6 +26,9 @@ use tokio::sync::OnceCell;
 use super::common::authenticated;
 use super::shop::{plain, settings, shared};
 
+/// How long the store may take, so that 500 requests at once on a busy machine are no outage.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// What all lives and nodes of the service share.
 #[derive(Clone)]
 struct World {
@@ -51,7 +54,7 @@ impl World {
     async fn open(&self) -> Router {
         let store = PostgresStore::open(&self.url, self.settings.clone()).await.unwrap();
         let store = Arc::new(store);
-        let policy = Policy::builder().keep_key(true).build().unwrap();
+        let policy = Policy::builder().keep_key(true).call_timeout(PATIENCE).build().unwrap();
         let engine = Engine::builder(store.clone()).policy(policy).build();
         let layer = Onceward::layer(engine)
             .transactions(&store)
@@ -91,7 +94,7 @@ struct Hands {
 impl Controls for Hands {
     async fn cause(&self, trouble: Trouble) -> Result<(), NotOffered> {
         match trouble {
-            Trouble::ClaimsFail => self.proxy.shut(),
+            Trouble::ClaimsFail => self.proxy.shut().await,
             Trouble::Crash => self.server.crash().await,
             _ => return Err(NotOffered),
         }
@@ -113,7 +116,13 @@ struct Stage {
 
 impl Stage {
     async fn set(server: &Database, protocol: Protocol, rules: Rules) -> Self {
-        let settings = Settings { transactions_max: 32, ..settings() };
+        let settings = Settings {
+            transactions_max: 32,
+            call_timeout: PATIENCE,
+            statement_timeout: PATIENCE,
+            connect_timeout: PATIENCE,
+            ..settings()
+        };
         let effects = format!("{}.effects", settings.schema);
         // It makes the schema, too.
         let store = PostgresStore::open(server.url(), settings.clone()).await.unwrap();

@@ -78,7 +78,7 @@ async fn a_request_that_was_lost_on_its_way_is_told_as_perhaps_applied() {
 async fn without_a_connection_nothing_was_applied() {
     let Some(server) = shared() else { return };
     let (proxy, store, direct) = behind_a_proxy(server).await;
-    proxy.shut();
+    proxy.shut().await;
     let request = request("key");
     // The first call finds out that the connection is gone.
     let _lost = store.claim(&request).await;
