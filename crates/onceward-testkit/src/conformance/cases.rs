@@ -681,14 +681,14 @@ pub async fn fences_go_on_above_those_of_imported_records(rig: &Rig<'_>) {
 
 pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
     let granted = rig.running("k").await;
-    let retention = Retention { keep: rig.lease, tombstone: rig.lease };
+    let retention = Retention { keep: rig.lease, tombstone: rig.lease * 4 };
     assert_eq!(rig.settle_for(&granted, complete("done"), retention).await, APPLIED);
     let record = rig.get("k").await.expect("the record");
     assert_eq!(import(rig, &moved(&record, "early")).await, Imported::Written);
     rig.harness.pass(rig.lease * 3 / 2).await;
     assert_eq!(rig.claim(&rig.request("early")).await, Claim::Expired);
     assert_eq!(rig.store.purge(100).await.expect("purge").tombstoned, 2);
-    rig.harness.pass(rig.lease).await;
+    rig.harness.pass(rig.lease * 4).await;
     assert_eq!(rig.store.purge(100).await.expect("purge").removed, 2);
     // Due long before it came, when cleaning up had been there already.
     let retained = record.state.retained().expect("it is settled");
