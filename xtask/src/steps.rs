@@ -49,7 +49,7 @@ fn all() -> Vec<Step> {
     ]
 }
 
-/// Every library by itself: without features, and with each one alone.
+/// Every library with features by itself: without any, and with each one alone.
 fn features() -> Vec<Line> {
     let mut lines = Vec::new();
     for (package, features) in tools::libraries() {

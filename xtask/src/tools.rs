@@ -82,21 +82,26 @@ pub(crate) fn target_directory() -> PathBuf {
     metadata()["target_directory"].as_str().unwrap_or("target").into()
 }
 
-/// The workspace's libraries, each with its features.
+/// The workspace's libraries that have features, each with those to try alone: not those that
+/// the facade hands on, because they are tried with it.
 pub(crate) fn libraries() -> Vec<(String, Vec<String>)> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+    let facade = packages.iter().find(|package| package["name"] == "onceward");
+    let handed_on = facade.map(|facade| facade["features"].to_string()).unwrap_or_default();
     let is_library = |package: &&Value| {
         let targets = package["targets"].as_array();
         targets.into_iter().flatten().any(|target| target["kind"][0] == "lib")
     };
-    let named = |package: &Value| {
-        let name = package["name"].as_str().unwrap_or_default().to_owned();
-        let features = package["features"].as_object().into_iter().flatten();
-        let features = features.map(|(name, _)| name.clone()).filter(|name| name != "default");
-        (name, features.collect())
+    let with_features = |package: &Value| {
+        let name = package["name"].as_str()?.to_owned();
+        let mut features: Vec<_> = package["features"].as_object()?.keys().cloned().collect();
+        features.retain(|feature| feature != "default");
+        let is_there = !features.is_empty();
+        features.retain(|feature| !handed_on.contains(&format!("\"{name}/{feature}\"")));
+        is_there.then_some((name, features))
     };
-    packages.iter().filter(is_library).map(named).collect()
+    packages.iter().filter(is_library).filter_map(with_features).collect()
 }
 
 fn metadata() -> Value {
