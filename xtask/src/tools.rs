@@ -97,9 +97,9 @@ pub(crate) fn libraries() -> Vec<(String, Vec<String>)> {
         let name = package["name"].as_str()?.to_owned();
         let mut features: Vec<_> = package["features"].as_object()?.keys().cloned().collect();
         features.retain(|feature| feature != "default");
-        let is_there = !features.is_empty();
+        let has_any = !features.is_empty();
         features.retain(|feature| !handed_on.contains(&format!("\"{name}/{feature}\"")));
-        is_there.then_some((name, features))
+        has_any.then_some((name, features))
     };
     packages.iter().filter(is_library).filter_map(with_features).collect()
 }
