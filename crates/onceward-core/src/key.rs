@@ -34,7 +34,8 @@ impl Key {
     /// Checks and takes a key.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self, InvalidKey> {
         let text = text.into();
-        if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        // Not `all`, which looks at one byte after the other.
+        if text.bytes().fold(false, |found, byte| found | !matches!(byte, b' '..=b'~')) {
             let mut characters = text.chars().enumerate();
             let (position, character) =
                 characters.find(|(_, c)| !matches!(c, ' '..='~')).unwrap_or_default();

@@ -44,8 +44,7 @@ pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
 pub use decision::{Decided, Decision, Decisions, INTERNAL_TENANT, Written};
 pub use engine::{
-    Begin, BeginError, Drained, Ended, Engine, EngineBuilder, Grant, Lost, Permit, Rejection,
-    Replay, Settled,
+    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, Lost, Permit, Rejection, Settled,
 };
 pub use fingerprint::Fingerprint;
 pub use ids::{DownstreamKey, Fence, Holder, OperationId, OwnerToken};
@@ -55,7 +54,7 @@ pub use memory::{MemoryLimits, MemoryStore};
 #[cfg(feature = "metrics")]
 pub use metered::{MeteredStore, Meters};
 pub use operation::Operation;
-pub use outcome::{Content, Outcome, Resource, Tag, Unreadable};
+pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use reconciler::{Completer, Reconciler, ReconcilerSettings, Round};
 pub use record::{Record, Retained, Retention, State, StateName};

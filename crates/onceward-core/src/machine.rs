@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::fingerprint::Fingerprint;
 use crate::ids::Fence;
+use crate::outcome::{Ended, Replay};
 use crate::record::{Record, Retained, Retention, State, StateName};
 use crate::sketch::Sketch;
 use crate::store::{
@@ -33,8 +35,25 @@ pub enum Next {
     Same,
     /// The record is written so.
     Put(Box<Record>),
+    /// The record stays as it is, but that it stands so since then.
+    Stand(State, Timestamp),
     /// The record is removed.
     Remove,
+}
+
+impl Next {
+    /// What is there from now on, for stores that write whole records; `None` if nothing is
+    /// written.
+    pub fn written(self, old: Option<&Record>) -> Option<Option<Box<Record>>> {
+        match self {
+            Self::Same => None,
+            Self::Put(record) => Some(Some(record)),
+            Self::Stand(state, updated_at) => {
+                old.map(|old| Some(Box::new(Record { state, updated_at, ..old.clone() })))
+            }
+            Self::Remove => Some(None),
+        }
+    }
 }
 
 impl<A> Step<A> {
@@ -44,6 +63,10 @@ impl<A> Step<A> {
 
     fn put(answer: A, record: Record) -> Self {
         Self { answer, next: Next::Put(Box::new(record)) }
+    }
+
+    fn stand(answer: A, state: State, now: Timestamp) -> Self {
+        Self { answer, next: Next::Stand(state, now) }
     }
 }
 
@@ -85,7 +108,7 @@ pub fn claim(
         (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover && own => Step::same(late),
         (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover => grant(Some(record)),
         (State::Running { .. }, _) => {
-            Step::put(Claim::Unknown { operation }, with_state(record, State::Unknown, now))
+            Step::stand(Claim::Unknown { operation }, State::Unknown, now)
         }
         (State::Completed { outcome, .. }, _) => {
             Step::same(Claim::Completed { operation, outcome: outcome.clone() })
@@ -97,6 +120,18 @@ pub fn claim(
             Step::same(Claim::Unknown { operation })
         }
     }
+}
+
+/// What a claim of a settled record is answered, whoever asks for the same; `None` where a
+/// claim has to be made to know. The same as [`claim`] says then, and nothing is written.
+pub fn recall(record: &Record, fingerprint: &Fingerprint, now: Timestamp) -> Option<Replay> {
+    let ended = match record.standing(now)? {
+        StateName::Completed => Ended::Completed,
+        StateName::Failed => Ended::Failed,
+        _ => return None,
+    };
+    let outcome = record.state.outcome().filter(|_| record.fingerprint == *fingerprint)?;
+    Some(Replay { operation: record.operation, ended, outcome: outcome.clone() })
 }
 
 /// Grants the claim: on a fresh record, or on one that is free again or taken over.
@@ -148,10 +183,8 @@ pub fn renew(
         return Step::same(Fenced::Stale);
     }
     let until = lease_until.max(now + request.lease);
-    Step::put(
-        Fenced::Applied(Lease { fence: record.fence, until }),
-        with_state(record, State::Running { lease_until: until }, now),
-    )
+    let renewed = Fenced::Applied(Lease { fence: record.fence, until });
+    Step::stand(renewed, State::Running { lease_until: until }, now)
 }
 
 /// The holder of a lease says what the operation came to.
@@ -176,7 +209,7 @@ fn hand_back(record: &Record, now: Timestamp) -> Step<Fenced<()>> {
     match record.standing(now) {
         Some(StateName::Running) => {
             let lapsed = State::Running { lease_until: now };
-            Step::put(Fenced::Applied(()), with_state(record, lapsed, now))
+            Step::stand(Fenced::Applied(()), lapsed, now)
         }
         Some(StateName::Unknown) => Step::same(Fenced::Applied(())),
         _ => Step::same(Fenced::Stale),
@@ -235,7 +268,7 @@ fn decide(
                 Settlement::Unknown => State::Unknown,
                 Settlement::Release => State::Released { retained: released },
             };
-            Step::put(Fenced::Applied(()), with_state(record, state, now))
+            Step::stand(Fenced::Applied(()), state, now)
         }
         _ => Step::same(Fenced::Stale),
     }
@@ -293,8 +326,4 @@ fn how_far(record: &Record) -> (Fence, u8, Timestamp, Timestamp) {
 /// A record past its time is absent, whether or not it was swept already.
 fn present(record: Option<&Record>, now: Timestamp) -> Option<&Record> {
     record.filter(|record| record.standing(now).is_some())
-}
-
-fn with_state(record: &Record, state: State, now: Timestamp) -> Record {
-    Record { state, updated_at: now, ..record.clone() }
 }

@@ -11,7 +11,9 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use crate::fingerprint::Fingerprint;
 use crate::intent::RecordId;
+use crate::outcome::{Ended, Replay};
 use crate::record::Record;
 use crate::store::{
     Claim, ClaimRequest, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
@@ -74,16 +76,20 @@ impl<S: ?Sized> MeteredStore<S> {
         let span = tracing::debug_span!("store", store = self.name, call);
         let start = Instant::now();
         let answer = work.instrument(span).await;
-        let took = start.elapsed().as_secs_f64();
         let result = match &answer {
             Ok(answer) => result(answer),
             Err(error) if error.may_have_been_applied() => "unclear",
             Err(_) => "error",
         };
+        self.count(call, result, start);
+        answer
+    }
+
+    fn count(&self, call: &'static str, result: &'static str, start: Instant) {
+        let took = start.elapsed().as_secs_f64();
         let (store, call) = (("store", self.name), ("call", call));
         self.meters.seconds.get_or_create(&[store, call]).observe(took);
         self.meters.calls.get_or_create(&[store, call, ("result", result)]).inc();
-        answer
     }
 }
 
@@ -115,6 +121,18 @@ fn ok<T>(_: &T) -> &'static str {
 impl<S: Store + ?Sized> Store for MeteredStore<S> {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.metered("claim", claim_result, self.inner.claim(request)).await
+    }
+
+    /// Counted as the claim that it spares.
+    fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
+        let start = Instant::now();
+        let replay = self.inner.recall(id, fingerprint)?;
+        let result = match replay.ended {
+            Ended::Completed => "completed",
+            Ended::Failed => "failed",
+        };
+        self.count("claim", result, start);
+        Some(replay)
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {

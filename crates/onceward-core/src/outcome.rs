@@ -7,6 +7,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::OperationId;
+
 /// The stored result of an operation. The core never looks inside: `tag` says who can read
 /// the bytes.
 ///
@@ -68,6 +70,26 @@ pub struct Resource {
     pub kind: String,
     /// Which one, for example `pay_789`.
     pub id: String,
+}
+
+/// An outcome from before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    /// The operation's name.
+    pub operation: OperationId,
+    /// How it ended.
+    pub ended: Ended,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It succeeded.
+    Completed,
+    /// It failed for good.
+    Failed,
 }
 
 impl Outcome {

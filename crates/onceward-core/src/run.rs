@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
-use crate::engine::{Begin, BeginError, Ended, Engine, Grant, Permit, Rejection, Replay, Settled};
+use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
 use crate::ids::OperationId;
 use crate::intent::Intent;
 use crate::key::InvalidKey;
-use crate::outcome::{Outcome, Tag, Unreadable};
+use crate::outcome::{Ended, Outcome, Replay, Tag, Unreadable};
 use crate::policy::{Disposition, InvalidPolicy, OnLapse, Policy};
 use crate::scope::InvalidScope;
 

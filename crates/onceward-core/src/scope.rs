@@ -48,14 +48,14 @@ const PARTS: usize = 6;
 impl Scope {
     /// A scope of the three parts that every intent has.
     pub fn new(tenant: &str, caller: &str, operation: &str) -> Result<Self, InvalidScope> {
-        let parts = [
+        Ok(Self::joined([
             checked(ScopePart::Tenant, tenant)?,
             checked(ScopePart::Caller, caller)?,
             checked(ScopePart::Operation, operation)?,
-        ];
-        let mut text = parts.join("\u{1f}");
-        text.extend([SEPARATOR; 3]);
-        Ok(Self(text.into()))
+            "",
+            "",
+            "",
+        ]))
     }
 
     /// The same scope for one version of the API.
@@ -76,7 +76,11 @@ impl Scope {
     fn with(&self, part: ScopePart, text: &str) -> Result<Self, InvalidScope> {
         let mut parts = self.parts();
         parts[part as usize] = checked(part, text)?;
-        Ok(Self(parts.join("\u{1f}").into()))
+        Ok(Self::joined(parts))
+    }
+
+    fn joined(parts: [&str; PARTS]) -> Self {
+        Self(parts.join("\u{1f}").into())
     }
 
     /// Who owns the data.
@@ -122,6 +126,11 @@ impl Scope {
         parts
     }
 
+    /// All parts in one: equal exactly if the scopes are.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.len() + 2 * size_of::<usize>()
     }
@@ -141,7 +150,7 @@ fn checked(part: ScopePart, text: &str) -> Result<&str, InvalidScope> {
     if text.len() > SCOPE_PART_BYTES_MAX {
         return Err(InvalidScope::TooLong { part, length: text.len() });
     }
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+    if !text.bytes().fold(false, |found, byte| found | !matches!(byte, b' '..=b'~')) {
         return Ok(text); // as nearly always, and quickly
     }
     match text.chars().enumerate().find(|(_, c)| c.is_control()) {

@@ -1,6 +1,7 @@
 //! What a refused request differed in, told without keeping what was in either.
 
 use std::fmt;
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
@@ -130,11 +131,12 @@ impl Sketcher {
     }
 
     fn piece(&self, part: &Part) -> [u8; PART_BYTES] {
-        let mut words = [0; 16];
-        words[..8].copy_from_slice(&part.name.to_le_bytes());
-        words[8..].copy_from_slice(&part.value.to_le_bytes());
-        let name = self.hasher().hash(&words[..8]).to_le_bytes();
-        let value = self.hasher().hash(&words).to_le_bytes();
+        // Of the name, and then of the name and the value: one goes on where the other ends.
+        let mut hasher = self.hasher();
+        hasher.write_u64(part.name.to_le());
+        let name = hasher.finish().to_le_bytes();
+        hasher.write_u64(part.value.to_le());
+        let value = hasher.finish().to_le_bytes();
         [name[0], name[1], name[2], name[3], value[0], value[1]]
     }
 
@@ -176,6 +178,17 @@ mod tests {
         let other = RecordId::from_bytes([8; 32]);
         assert_ne!(one, Sketcher::new(&[1; 16]).sketch(&other, &parts));
         assert_eq!(one.as_bytes().len(), 6);
+    }
+
+    #[test]
+    fn a_piece_is_of_the_hashes_of_the_name_and_of_both() {
+        let (name, value) = (0x0102_0304_0506_0708_u64, 9_u64);
+        let sketcher = Sketcher::new(&[1; 16]);
+        let words = [name.to_le_bytes(), value.to_le_bytes()];
+        let of_name = sketcher.hasher().hash(&words[0]).to_le_bytes();
+        let of_both = sketcher.hasher().hash(words.as_flattened()).to_le_bytes();
+        let piece = sketcher.piece(&part(name, value));
+        assert_eq!((&piece[..4], &piece[4..]), (&of_name[..4], &of_both[..2]));
     }
 
     #[test]

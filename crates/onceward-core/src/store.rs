@@ -11,7 +11,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{Fence, Holder, OperationId, OwnerToken};
 use crate::intent::RecordId;
 use crate::key::Key;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Replay};
 use crate::record::{Record, Retention, StateName};
 use crate::scope::Scope;
 use crate::sketch::Sketch;
@@ -35,6 +35,15 @@ pub trait Store: Send + Sync + 'static {
     /// Says what the operation came to. Accepted from the current holder even after its
     /// lease has lapsed; refused once the fence has moved.
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError>;
+
+    /// What a claim of a settled record would be answered, where the store can say it at once:
+    /// without waiting for anything, and without writing anything. Most retries come after
+    /// the first attempt is settled, and need no more.
+    ///
+    /// `None` says nothing: a claim has to be made to know.
+    fn recall(&self, _id: &RecordId, _fingerprint: &Fingerprint) -> Option<Replay> {
+        None
+    }
 
     /// Returns when the record may have changed. A hint: it may come late, or for nothing,
     /// and stores without notifications never return (the engine polls beside it).

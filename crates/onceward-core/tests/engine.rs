@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::*;
 use onceward_core::{
-    Begin, BeginError, Drained, Engine, Lost, MemoryStore, OnLapse, Part, Rejection, Settled,
-    StateName,
+    Begin, BeginError, Drained, Engine, Intent, Lost, MemoryStore, OnLapse, Part, Rejection,
+    Settled, StateName,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{Instant, sleep, timeout};
@@ -386,6 +386,24 @@ async fn draining_waits_for_what_runs_and_takes_nothing_new() {
     assert!(matches!(engine.begin(&intent("new")).await, Err(BeginError::Draining)));
     assert_eq!(owner.complete(outcome("done")).await, Settled::Durable);
     assert_eq!(draining.await.unwrap(), Drained::Finished);
+}
+
+#[tokio::test]
+async fn what_is_settled_is_recalled_without_a_claim_and_nothing_else_is() {
+    let engine = Engine::new(Arc::new(MemoryStore::new()));
+    let Intent { fingerprint, .. } = intent("k");
+    let Intent { fingerprint: other, .. } = other_request("k");
+    assert_eq!(engine.recall(&id("k"), &fingerprint), None, "nobody has asked for it yet");
+    let owner = permit(&engine, "k").await;
+    assert_eq!(owner.record(), id("k"));
+    assert_eq!(engine.recall(&id("k"), &fingerprint), None, "it is running");
+    assert_eq!(owner.complete(outcome("done")).await, Settled::Durable);
+    let recalled = engine.recall(&id("k"), &fingerprint).map(|replay| replay.outcome);
+    assert_eq!(recalled, Some(outcome("done")));
+    assert_eq!(engine.recall(&id("k"), &other), None, "it is another request");
+    assert_eq!(engine.drain(Duration::ZERO).await, Drained::Finished);
+    assert_eq!(engine.recall(&id("k"), &fingerprint), None, "the engine takes nothing new");
+    assert!(matches!(engine.begin(&intent("k")).await, Err(BeginError::Draining)));
 }
 
 #[tokio::test(start_paused = true)]

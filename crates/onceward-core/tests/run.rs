@@ -374,6 +374,16 @@ async fn a_reference_is_rebuilt_at_each_replay() {
     assert_eq!(replayed(&engine, "k").await, outcome("the current state of pay_7"));
 }
 
+#[tokio::test]
+async fn a_reference_is_rebuilt_also_where_the_store_recalls_it_at_once() {
+    let store = Arc::new(onceward_core::MemoryStore::new());
+    let engine = Engine::builder(store).rebuilder(Arc::new(Books)).build();
+    let reference = Outcome::reference(Tag::from_static("ref/v1"), "pay_7");
+    let _durable = permit(&engine, "k").await.complete(reference).await;
+    assert_eq!(engine.recall(&id("k"), &intent("k").fingerprint), None);
+    assert_eq!(replayed(&engine, "k").await, outcome("the current state of pay_7"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn keys_that_expired_are_told_apart_from_new_ones() {
     use onceward_core::Expiry;

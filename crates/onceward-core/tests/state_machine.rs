@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use onceward_core::machine::{self, Next};
+use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    ClaimRequest, Fence, Fingerprint, Holder, Lapsed, OperationId, Outcome, OwnerToken, Record,
-    RecordId, RenewRequest, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch,
-    Tag, Timestamp, Verdict,
+    Claim, ClaimRequest, Ended, Fence, Fingerprint, Holder, Lapsed, OperationId, Outcome,
+    OwnerToken, Record, RecordId, RenewRequest, Replay, ResolveRequest, Retention, Scope,
+    SettleRequest, Settlement, Sketch, Tag, Timestamp, Verdict,
 };
 
 /// From which state, by which event, to which state.
@@ -57,11 +57,8 @@ fn coded() -> BTreeSet<Edge> {
         for (record, at) in frontier {
             for later in [0, 2, 11, 32].map(|seconds| at + Duration::from_secs(seconds)) {
                 for (word, next) in events(record.as_ref(), later) {
-                    let next = match next {
-                        Next::Same => continue,
-                        Next::Put(next) => Some(*next),
-                        Next::Remove => None,
-                    };
+                    let Some(next) = next.written(record.as_ref()) else { continue };
+                    let next = next.map(|next| *next);
                     edges.insert((name(record.as_ref()), word, name(next.as_ref())));
                     if seen.insert(format!("{next:?}")) {
                         reached.push((next, later));
@@ -87,7 +84,10 @@ fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> 
     let renewal = RenewRequest { id: ID, holder, lease: LEASE };
     let mut nexts = vec![("renew", machine::renew(record, &renewal, now).next)];
     for lapsed in [Lapsed::Unknown, Lapsed::Takeover] {
-        nexts.push(("claim", machine::claim(record, &request(lapsed, now), Fence(0), now).next));
+        let request = request(lapsed, now);
+        let step = machine::claim(record, &request, Fence(0), now);
+        recalls_what_a_claim_says(record, &request, now, &step);
+        nexts.push(("claim", step.next));
     }
     for tombstone in [Duration::ZERO, LEASE * 20] {
         let retention = Retention { keep: LEASE * 10, tombstone };
@@ -104,6 +104,29 @@ fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> 
         nexts.push(("sweep", machine::sweep(record, now)));
     }
     nexts
+}
+
+/// Recalling a record is claiming it, exactly where it is settled.
+fn recalls_what_a_claim_says(
+    record: Option<&Record>,
+    request: &ClaimRequest,
+    now: Timestamp,
+    step: &Step<Claim>,
+) {
+    let recall = |fingerprint| record.and_then(|it| machine::recall(it, fingerprint, now));
+    let said =
+        recall(&request.fingerprint).map(|Replay { operation, ended, outcome }| match ended {
+            Ended::Completed => Claim::Completed { operation, outcome },
+            Ended::Failed => Claim::Failed { operation, outcome },
+        });
+    match &step.answer {
+        settled @ (Claim::Completed { .. } | Claim::Failed { .. }) => {
+            assert_eq!(said.as_ref(), Some(settled));
+            assert_eq!(step.next, Next::Same);
+        }
+        _ => assert_eq!(said, None),
+    }
+    assert_eq!(recall(&Fingerprint::of_parts(&[b"another request"])), None);
 }
 
 fn request(lapsed: Lapsed, now: Timestamp) -> ClaimRequest {

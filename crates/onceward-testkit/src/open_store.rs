@@ -59,12 +59,12 @@ impl OpenStore {
     ) -> A {
         let mut records = self.records.lock();
         let Step { answer, next } = step(&mut records, self.clock.now());
-        match next {
-            Next::Same => {}
-            Next::Put(record) => {
+        match next.written(records.get(id)) {
+            None => {}
+            Some(Some(record)) => {
                 records.insert(*id, *record);
             }
-            Next::Remove => {
+            Some(None) => {
                 records.remove(id);
             }
         }

@@ -1,8 +1,11 @@
 //! Sending a claim until its answer is known, and taking it back when it never is.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
 use super::held::Held;
@@ -29,17 +32,17 @@ pub(super) struct PendingClaim<'a> {
 impl<'a> PendingClaim<'a> {
     /// A claim under a fresh owner token, to be sent now.
     pub(super) fn new(engine: &'a Engine, id: RecordId, intent: &Intent) -> Self {
-        let ambient = &*engine.shared.ambient;
+        let ambient = &*engine.shared().ambient;
         let request = ClaimRequest {
             id,
             owner: OwnerToken::draw(ambient),
             operation: OperationId::draw(ambient, &id),
             scope: intent.scope.clone(),
-            key: engine.policy.keep_key().then(|| intent.key.clone()),
+            key: engine.policy().keep_key().then(|| intent.key.clone()),
             fingerprint: intent.fingerprint,
-            sketch: engine.shared.identity.sketch(&id, &intent.parts),
-            lease: engine.policy.lease(),
-            lapsed: engine.policy.lapsed(),
+            sketch: engine.shared().identity.sketch(&id, &intent.parts),
+            lease: engine.policy().lease(),
+            lapsed: engine.policy().lapsed(),
         };
         Self { engine, request, first_sent: Instant::now(), perhaps_granted: false }
     }
@@ -53,7 +56,7 @@ impl<'a> PendingClaim<'a> {
     }
 
     async fn answer(&mut self) -> Result<Claim, StoreError> {
-        let give_up = self.first_sent + self.engine.policy.claim_patience();
+        let give_up = self.first_sent + self.engine.policy().claim_patience();
         let mut backoff = Backoff::default();
         let mut unclear = false;
         loop {
@@ -67,12 +70,12 @@ impl<'a> PendingClaim<'a> {
                     }
                 }
             }
-            backoff.pause(&*self.engine.shared.ambient).await;
+            backoff.pause(&*self.engine.shared().ambient).await;
         }
     }
 
     async fn call(&self) -> Result<Claim, StoreError> {
-        timed(self.engine, self.engine.shared.store.claim(&self.request)).await
+        timed(self.engine, self.engine.shared().store.claim(&self.request)).await
     }
 
     /// Turns a granted claim into a permit, unless it came too late to begin anything.
@@ -82,7 +85,7 @@ impl<'a> PendingClaim<'a> {
         operation: OperationId,
         attempt: u32,
     ) -> Result<Permit, BeginError> {
-        let policy = &self.engine.policy;
+        let policy = self.engine.policy();
         let deadline = self.first_sent + policy.lease() - policy.drift();
         if Instant::now() >= deadline {
             let late = StoreErrorKind::Timeout;
@@ -92,10 +95,10 @@ impl<'a> PendingClaim<'a> {
         self.perhaps_granted = false;
         let held = Held {
             engine: self.engine.clone(),
-            keeper: self.engine.shared.keepers.here(),
+            keeper: self.engine.shared().keepers.here(),
             id: self.request.id,
             holder: Holder { owner: self.request.owner, fence: lease.fence },
-            life: Arc::new(Life::until(deadline)),
+            life: Life::until(deadline),
         };
         // Counted from when the claim was sent: its answer may have taken most of the lease.
         let renew_at = self.first_sent + policy.renew_every();
@@ -116,29 +119,29 @@ impl Drop for PendingClaim<'_> {
 /// Releases a claim whose answer was never used. Ends at the latest when the lease does;
 /// from then on the record counts as unknown.
 async fn withdraw(engine: Engine, request: ClaimRequest) {
-    let _drained_only_after = engine.shared.drain.enter();
-    let give_up = Instant::now() + engine.policy.lease();
+    let _drained_only_after = engine.shared().drain.live();
+    let give_up = Instant::now() + engine.policy().lease();
     let mut backoff = Backoff::default();
     while Instant::now() < give_up {
         // Claiming again with the same token tells the fence, and leaves a trace by which a
         // late duplicate of the first sending is recognised.
-        match timed(&engine, engine.shared.store.claim(&request)).await {
+        match timed(&engine, engine.shared().store.claim(&request)).await {
             Ok(Claim::Granted { lease, .. }) => {
                 let release = SettleRequest {
                     id: request.id,
                     holder: Holder { owner: request.owner, fence: lease.fence },
                     settlement: Settlement::Release,
-                    retention: engine.policy.retention(),
+                    retention: engine.policy().retention(),
                 };
-                if timed(&engine, engine.shared.store.settle(&release)).await.is_ok() {
-                    engine.shared.waiters.wake(&request.id);
+                if timed(&engine, engine.shared().store.settle(&release)).await.is_ok() {
+                    engine.shared().waiters.wake(&request.id);
                     return;
                 }
             }
             Ok(_) => return,
             Err(error) => tracing::debug!(%error, "withdrawing a claim"),
         }
-        backoff.pause(&*engine.shared.ambient).await;
+        backoff.pause(&*engine.shared().ambient).await;
     }
     tracing::warn!(record = ?request.id, "a claim could not be withdrawn; it will lapse");
 }
@@ -146,14 +149,16 @@ async fn withdraw(engine: Engine, request: ClaimRequest) {
 /// A store call under the engine's own time limit.
 pub(super) async fn timed<T>(
     engine: &Engine,
-    call: impl Future<Output = Result<T, StoreError>>,
+    mut call: impl Future<Output = Result<T, StoreError>> + Unpin,
 ) -> Result<T, StoreError> {
-    // Made when first polled: a store that answers at once costs no timer.
-    let limit = async { sleep(engine.policy.call_timeout()).await };
-    tokio::select! {
-        biased;
-        answer = call => answer,
-        () = limit => {
+    // A store that answers at once costs no timer, and no room for one.
+    let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx)));
+    if let Poll::Ready(answer) = at_once.await {
+        return answer;
+    }
+    match Box::pin(timeout(engine.policy().call_timeout(), call)).await {
+        Ok(answer) => answer,
+        Err(_) => {
             Err(StoreError::new("engine", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied))
         }
     }

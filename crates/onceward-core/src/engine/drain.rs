@@ -1,6 +1,5 @@
 //! Shutting down without leaving claims behind.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
@@ -38,12 +37,17 @@ impl Drain {
     }
 
     /// Counts one more until the guard is dropped.
-    pub(super) fn enter(self: &Arc<Self>) -> Live {
-        self.live.fetch_add(1, SeqCst);
-        Live(Arc::clone(self))
+    pub(super) fn live(&self) -> Live<'_> {
+        self.enter();
+        Live(self)
     }
 
-    fn leave(&self) {
+    /// Counts one more, which has to [`leave`](Self::leave).
+    pub(super) fn enter(&self) {
+        self.live.fetch_add(1, SeqCst);
+    }
+
+    pub(super) fn leave(&self) {
         if self.live.fetch_sub(1, SeqCst) == 1 && self.is_closed() {
             self.last_left.notify_waiters();
         }
@@ -90,11 +94,11 @@ impl Drain {
     }
 }
 
-/// One permit, or what is left to do for one.
+/// Something that a drain waits for.
 #[derive(Debug)]
-pub(super) struct Live(Arc<Drain>);
+pub(super) struct Live<'d>(&'d Drain);
 
-impl Drop for Live {
+impl Drop for Live<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }

@@ -20,20 +20,20 @@ pub(super) struct Held {
     pub(super) keeper: Arc<Keeper>,
     pub(super) id: RecordId,
     pub(super) holder: Holder,
-    pub(super) life: Arc<Life>,
+    pub(super) life: Life,
 }
 
 impl Held {
     /// What to send to settle it.
     pub(super) fn request(&self, settlement: Settlement) -> SettleRequest {
-        let retention = self.engine.policy.retention();
+        let retention = self.engine.policy().retention();
         SettleRequest { id: self.id, holder: self.holder, settlement, retention }
     }
 
     /// One attempt to settle it.
     pub(super) async fn settle(&self, request: &SettleRequest) -> Result<Settled, StoreError> {
-        let fenced = timed(&self.engine, self.engine.shared.store.settle(request)).await?;
-        self.engine.shared.waiters.wake(&self.id);
+        let fenced = timed(&self.engine, self.engine.shared().store.settle(request)).await?;
+        self.engine.shared().waiters.wake(&self.id);
         Ok(match fenced {
             Fenced::Applied(()) => Settled::Durable,
             Fenced::Stale => Settled::Superseded,
@@ -44,10 +44,10 @@ impl Held {
     /// One attempt to renew the lease. Tells when the next one is due (soon after a failure,
     /// as long as the lease lives), or that the lease is lost.
     pub(super) async fn renew(&self) -> Result<Instant, Lost> {
-        let policy = &self.engine.policy;
+        let policy = self.engine.policy();
         let sent = Instant::now();
         let request = RenewRequest { id: self.id, holder: self.holder, lease: policy.lease() };
-        match timed(&self.engine, self.engine.shared.store.renew(&request)).await {
+        match timed(&self.engine, self.engine.shared().store.renew(&request)).await {
             Ok(Fenced::Applied(_)) => {
                 self.life.extend(sent + policy.lease() - policy.drift());
                 Ok(sent + policy.renew_every())
@@ -70,7 +70,7 @@ impl Held {
 
     /// When to try a renewal again whose fate is not known or not liked.
     pub(super) fn soon(&self) -> Instant {
-        Instant::now() + self.engine.policy.renew_every() / 4
+        Instant::now() + self.engine.policy().renew_every() / 4
     }
 }
 

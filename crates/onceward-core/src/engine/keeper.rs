@@ -8,16 +8,15 @@
 //! Each runtime that permits are granted on has a keeper of its own, as timers and tasks
 //! belong to a runtime, and one runtime may end or stand still before another does.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
+use slab::Slab;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::drain::Live;
 use super::held::Held;
 use super::permit::Lost;
 
@@ -27,19 +26,25 @@ const SHARDS: usize = 16;
 /// The keepers of an engine, one a runtime: as a rule, one.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
-    by_runtime: RwLock<Vec<Arc<Keeper>>>,
+    /// Of the first runtime: as a rule, all that are asked for. It stays, so it needs no lock.
+    first: OnceLock<Arc<Keeper>>,
+    others: RwLock<Vec<Arc<Keeper>>>,
 }
 
 impl Keepers {
     /// The keeper on the runtime that this is called on.
     pub(super) fn here(&self) -> Arc<Keeper> {
         let runtime = Handle::current();
-        let known = find(&self.by_runtime.read(), &runtime);
+        let first = self.first.get_or_init(|| Arc::new(Keeper::on(runtime.clone())));
+        if first.runtime.id() == runtime.id() {
+            return Arc::clone(first);
+        }
+        let known = find(&self.others.read(), &runtime);
         known.unwrap_or_else(|| self.add(runtime))
     }
 
     fn add(&self, runtime: Handle) -> Arc<Keeper> {
-        let mut keepers = self.by_runtime.write();
+        let mut keepers = self.others.write();
         if let Some(added_meanwhile) = find(&keepers, &runtime) {
             return added_meanwhile;
         }
@@ -52,14 +57,15 @@ impl Keepers {
 
     /// Takes everything that is kept now out of care.
     pub(super) fn take_all(&self) -> Vec<Kept> {
-        self.by_runtime.read().iter().flat_map(|keeper| keeper.take_all()).collect()
+        let others = self.others.read();
+        self.first.get().into_iter().chain(&*others).flat_map(|keeper| keeper.take_all()).collect()
     }
 }
 
 impl Drop for Keepers {
     /// Whatever is kept holds the engine, so nothing is kept any more.
     fn drop(&mut self) {
-        for keeper in self.by_runtime.get_mut() {
+        for keeper in self.first.get().into_iter().chain(&*self.others.get_mut()) {
             if let Some(watch) = keeper.watch.lock().take() {
                 watch.abort();
             }
@@ -84,20 +90,36 @@ pub(super) struct Keeper {
     alarm_set: Notify,
 }
 
-/// A held claim in a keeper's care.
+/// A held claim in a keeper's care, or out of it and not ended yet. A drain waits for it.
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) held: Arc<Held>,
     /// When its lease is to be renewed. `None` while it is being renewed, and when there is
     /// nothing left to renew.
     pub(super) renew_at: Option<Instant>,
-    /// A drain waits for it.
-    pub(super) live: Live,
 }
 
-/// By which number a permit is kept in its shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+impl Kept {
+    fn new(held: Arc<Held>, renew_at: Instant) -> Self {
+        held.engine.shared().drain.enter();
+        Self { held, renew_at: Some(renew_at) }
+    }
+
+    /// Whether it is this claim, and not one that came to its place after it.
+    fn is(&self, held: &Held) -> bool {
+        std::ptr::eq(&*self.held, held)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.held.engine.shared().drain.leave();
+    }
+}
+
+/// By which number a permit is kept in its shard. The next one gets it when this one is gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(usize);
 
 impl Keeper {
     fn on(runtime: Handle) -> Self {
@@ -116,9 +138,8 @@ impl Keeper {
 
     /// Takes a claim into care. Its lease is renewed from `renew_at` on.
     pub(super) fn keep(self: &Arc<Self>, held: Arc<Held>, renew_at: Instant) -> Place {
-        let live = held.engine.shared.drain.enter();
         let shard = self.shard(&held);
-        let kept = Kept { held, renew_at: Some(renew_at), live };
+        let kept = Kept::new(held, renew_at);
         let (place, alarm) = shard.lock().insert(kept, renew_at);
         self.heed(alarm);
         place
@@ -126,7 +147,7 @@ impl Keeper {
 
     /// Takes a claim out of care. `None` if somebody has done so before.
     pub(super) fn take(&self, held: &Held, place: Place) -> Option<Kept> {
-        self.shard(held).lock().take(place)
+        self.shard(held).lock().take(held, place)
     }
 
     fn take_all(&self) -> Vec<Kept> {
@@ -137,7 +158,7 @@ impl Keeper {
     fn renewed(self: &Arc<Self>, held: &Held, place: Place, renewed: Result<Instant, Lost>) {
         match renewed {
             Ok(renew_at) => {
-                let alarm = self.shard(held).lock().reschedule(place, renew_at);
+                let alarm = self.shard(held).lock().reschedule(held, place, renew_at);
                 self.heed(alarm);
             }
             Err(lost) => held.life.lose(lost),
@@ -218,12 +239,10 @@ async fn renew(held: Arc<Held>, place: Place) {
 /// Some of what a keeper keeps.
 #[derive(Debug, Default)]
 struct Shard {
-    kept: BTreeMap<Place, Kept>,
-    due: BTreeSet<(Instant, Place)>,
+    kept: Slab<Kept>,
     /// When the watch looks at this shard, at the latest. Stays when the permit that it was
     /// set for is settled, so that many short permits one after another set one alarm.
     alarm: Option<Instant>,
-    next_place: u64,
 }
 
 /// Whether the watch must hear of something.
@@ -237,21 +256,20 @@ enum Alarm {
 
 impl Shard {
     fn insert(&mut self, kept: Kept, renew_at: Instant) -> (Place, Alarm) {
-        let place = Place(self.next_place);
-        self.next_place += 1;
-        self.kept.insert(place, kept);
-        (place, self.schedule(place, renew_at))
+        let place = Place(self.kept.insert(kept));
+        (place, self.set_alarm(renew_at))
     }
 
     /// Nothing to do if the claim was taken out of care while it was being renewed.
-    fn reschedule(&mut self, place: Place, renew_at: Instant) -> Alarm {
-        let Some(kept) = self.kept.get_mut(&place) else { return Alarm::AsBefore };
+    fn reschedule(&mut self, held: &Held, place: Place, renew_at: Instant) -> Alarm {
+        let Some(kept) = self.kept.get_mut(place.0).filter(|kept| kept.is(held)) else {
+            return Alarm::AsBefore;
+        };
         kept.renew_at = Some(renew_at);
-        self.schedule(place, renew_at)
+        self.set_alarm(renew_at)
     }
 
-    fn schedule(&mut self, place: Place, renew_at: Instant) -> Alarm {
-        self.due.insert((renew_at, place));
+    fn set_alarm(&mut self, renew_at: Instant) -> Alarm {
         if self.alarm.is_some_and(|alarm| alarm <= renew_at) {
             return Alarm::AsBefore;
         }
@@ -259,31 +277,31 @@ impl Shard {
         Alarm::Set
     }
 
-    fn take(&mut self, place: Place) -> Option<Kept> {
-        let kept = self.kept.remove(&place)?;
-        if let Some(renew_at) = kept.renew_at {
-            self.due.remove(&(renew_at, place));
-        }
-        Some(kept)
+    fn take(&mut self, held: &Held, place: Place) -> Option<Kept> {
+        self.kept.get(place.0).filter(|kept| kept.is(held))?;
+        Some(self.kept.remove(place.0))
     }
 
     fn take_all(&mut self) -> impl Iterator<Item = Kept> + use<> {
-        self.due.clear();
-        std::mem::take(&mut self.kept).into_values()
+        std::mem::take(&mut self.kept).into_iter().map(|(_, kept)| kept)
     }
 
-    /// Moves what is to be renewed now into `due`, if the alarm has gone off.
+    /// Moves what is to be renewed now into `due`, if the alarm has gone off. Looks at all that
+    /// is kept, so what is due soon is renewed too: a lease has a few alarms, not one for each
+    /// permit.
     fn take_due(&mut self, now: Instant, due: &mut Vec<(Place, Arc<Held>)>) {
         if self.alarm.is_none_or(|alarm| alarm > now) {
             return;
         }
-        while let Some(&(renew_at, place)) = self.due.first().filter(|(at, _)| *at <= now) {
-            self.due.remove(&(renew_at, place));
-            if let Some(kept) = self.kept.get_mut(&place) {
+        self.alarm = None;
+        for (place, kept) in &mut self.kept {
+            let Some(renew_at) = kept.renew_at else { continue };
+            if renew_at <= now + kept.held.engine.policy().renew_every() / 8 {
                 kept.renew_at = None;
-                due.push((place, Arc::clone(&kept.held)));
+                due.push((Place(place), Arc::clone(&kept.held)));
+            } else {
+                self.alarm = self.alarm.into_iter().chain([renew_at]).min();
             }
         }
-        self.alarm = self.due.first().map(|(renew_at, _)| *renew_at);
     }
 }

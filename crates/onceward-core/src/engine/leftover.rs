@@ -6,7 +6,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::drain::Live;
 use super::held::Held;
 use super::keeper::Kept;
 use super::permit::{Lost, Settled};
@@ -17,7 +16,8 @@ pub(super) struct Leftover {
     held: Arc<Held>,
     renew_at: Instant,
     backoff: Backoff,
-    _live: Live,
+    /// A drain waits for it.
+    _kept: Kept,
 }
 
 /// A settlement that did not land at once goes on in the background, as long as patience
@@ -51,7 +51,7 @@ enum Patience {
 /// Says at once what would be the case anyway when the lease lapses. Where a lapse means
 /// takeover, that is nothing: unknown would stop the next owner.
 fn mark_unknown(kept: Kept, patience: Patience) {
-    if kept.held.engine.policy.lapsed() == Lapsed::Takeover {
+    if kept.held.engine.policy().lapsed() == Lapsed::Takeover {
         return;
     }
     let runtime = kept.held.keeper.runtime().clone();
@@ -60,10 +60,10 @@ fn mark_unknown(kept: Kept, patience: Patience) {
 
 impl From<Kept> for Leftover {
     fn from(kept: Kept) -> Self {
-        let Kept { held, renew_at, live } = kept;
+        let held = Arc::clone(&kept.held);
         // A renewal that is under way may come to nothing.
-        let renew_at = renew_at.unwrap_or_else(|| held.soon());
-        Self { held, renew_at, backoff: Backoff::default(), _live: live }
+        let renew_at = kept.renew_at.unwrap_or_else(|| held.soon());
+        Self { held, renew_at, backoff: Backoff::default(), _kept: kept }
     }
 }
 
@@ -75,13 +75,13 @@ impl Leftover {
             settled = self.carry_through(&request) => {
                 let _nobody_waits = landed.send(settled);
             }
-            () = held.engine.shared.drain.cut_off() => {}
+            () = held.engine.shared().drain.cut_off() => {}
         }
     }
 
     /// Tries a settlement again and again, renewing the lease meanwhile.
     async fn carry_through(&mut self, request: &SettleRequest) -> Settled {
-        let give_up = Instant::now() + self.held.engine.policy.settle_patience();
+        let give_up = Instant::now() + self.held.engine.policy().settle_patience();
         loop {
             if Instant::now() >= self.renew_at && !self.held.life.is_lost() {
                 self.renew().await;
@@ -122,6 +122,6 @@ impl Leftover {
     }
 
     async fn pause(&mut self) {
-        self.backoff.pause(&*self.held.engine.shared.ambient).await;
+        self.backoff.pause(&*self.held.engine.shared().ambient).await;
     }
 }

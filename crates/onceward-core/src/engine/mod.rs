@@ -18,10 +18,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Ambient, SystemAmbient};
+use crate::fingerprint::Fingerprint;
 use crate::ids::OperationId;
 use crate::intent::{Identity, Intent, RecordId};
 use crate::operation::Operation;
-use crate::outcome::{Content, Outcome};
+use crate::outcome::{Content, Ended, Replay};
 use crate::policy::{OnLapse, Policy, PolicyBuilder};
 use crate::record::StateName;
 use crate::resolver::{BoxError, Rebuilder, Recovery};
@@ -40,9 +41,12 @@ use waiters::Waiters;
 /// Cheap to clone; clones share the store and the waiters. One engine serves many
 /// operations: give each its policy by [`Engine::with_policy`].
 #[derive(Clone)]
-pub struct Engine {
+pub struct Engine(Arc<Guarding>);
+
+/// In one allocation: every permit has its engine, and so counts one owner more, not two.
+struct Guarding {
     shared: Arc<Shared>,
-    policy: Arc<Policy>,
+    policy: Policy,
 }
 
 struct Shared {
@@ -52,7 +56,7 @@ struct Shared {
     recovery: Option<Recovery>,
     rebuilder: Option<Arc<dyn Rebuilder>>,
     waiters: Waiters,
-    drain: Arc<Drain>,
+    drain: Drain,
     keepers: Keepers,
 }
 
@@ -66,26 +70,6 @@ pub enum Begin {
     Replay(Replay),
     /// Neither.
     Reject(Rejection),
-}
-
-/// An outcome from before.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replay {
-    /// The operation's name.
-    pub operation: OperationId,
-    /// How it ended.
-    pub ended: Ended,
-    /// What it came to.
-    pub outcome: Outcome,
-}
-
-/// How an operation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// It succeeded.
-    Completed,
-    /// It failed for good.
-    Failed,
 }
 
 /// Why an intent is neither executed nor replayed.
@@ -167,23 +151,27 @@ impl Engine {
     /// The same engine, guarding by another policy.
     #[must_use]
     pub fn with_policy(&self, policy: Policy) -> Self {
-        Self { shared: Arc::clone(&self.shared), policy: Arc::new(policy) }
+        Self(Arc::new(Guarding { shared: Arc::clone(&self.0.shared), policy }))
     }
 
     /// The same engine with a few settings changed that keep the policy valid.
     pub(crate) fn reconfigured(&self, change: impl FnOnce(PolicyBuilder) -> PolicyBuilder) -> Self {
-        let policy = change(self.policy.to_builder()).build();
+        let policy = change(self.policy().to_builder()).build();
         self.with_policy(policy.unwrap_or_else(|invalid| unreachable!("{invalid}")))
     }
 
     /// The policy it guards by.
     pub fn policy(&self) -> &Policy {
-        &self.policy
+        &self.0.policy
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.0.shared
     }
 
     /// How it makes record ids.
     pub fn identity(&self) -> &Identity {
-        &self.shared.identity
+        &self.shared().identity
     }
 
     /// Decides about an intent, waiting for a running owner as long as the policy says.
@@ -191,67 +179,115 @@ impl Engine {
     /// May be dropped at any point: a claim that was under way is withdrawn.
     pub async fn begin(&self, intent: &Intent) -> Result<Begin, BeginError> {
         match &intent.reference {
-            Some(reference) => self.begin_by_reference(intent, reference).await,
+            // In boxes, here and below: what is rare does not make every request's future larger.
+            Some(reference) => Box::pin(self.begin_by_reference(intent, reference)).await,
             None => {
-                let id = self.shared.identity.record_id(&intent.scope, &intent.key);
+                let id = self.shared().identity.record_id(&intent.scope, &intent.key);
                 self.begin_record(&id, intent).await
             }
         }
     }
 
+    /// What [`begin`](Self::begin) would replay to an intent that lives in this record, where
+    /// the store can say that at once. `None` says nothing: begin, to know.
+    pub fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
+        if self.shared().drain.is_closed() {
+            return None;
+        }
+        let replay = self.shared().store.recall(id, fingerprint)?;
+        // A reference is made into a reply first, which takes its time.
+        let at_once = replay.outcome.content != Content::Reference;
+        (at_once || self.shared().rebuilder.is_none()).then_some(replay)
+    }
+
     /// Decides about an intent by the record that it lives in.
     async fn begin_record(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
-        let give_up = Instant::now() + self.policy.wait();
-        // Watching starts before the first claim, so that no wake-up falls between.
-        let waiter = (!self.policy.wait().is_zero()).then(|| self.shared.waiters.watch(id));
-        let mut asked = false;
-        loop {
-            if self.shared.drain.is_closed() {
-                return Err(BeginError::Draining);
+        let wait = self.policy().wait();
+        let give_up = (!wait.is_zero()).then(|| Instant::now() + wait);
+        match self.claim_or_wait(id, intent, give_up).await? {
+            Begin::Reject(Rejection::Unknown { operation }) => {
+                if Box::pin(self.ask_resolver(id)).await {
+                    return self.claim_or_wait(id, intent, give_up).await;
+                }
+                Ok(Begin::Reject(Rejection::Unknown { operation }))
             }
-            let next_wake_up = waiter.as_ref().map(|waiter| (waiter, waiter.next()));
-            let mut pending = PendingClaim::new(self, *id, intent);
-            let reject = match pending.send().await? {
-                Claim::Granted { lease, operation, attempt } => {
-                    return pending.into_permit(lease, operation, attempt).map(Begin::Execute);
-                }
-                Claim::Completed { operation, outcome } => {
-                    return self.replay(operation, Ended::Completed, outcome).await;
-                }
-                Claim::Failed { operation, outcome } => {
-                    return self.replay(operation, Ended::Failed, outcome).await;
-                }
-                Claim::Running { operation, .. } => {
-                    Rejection::Running { operation, retry_after: self.policy.retry_after() }
-                }
-                Claim::Unknown { operation } => Rejection::Unknown { operation },
-                Claim::Mismatch { first } => {
-                    let difference = self.shared.identity.compare(id, &first, &intent.parts);
-                    Rejection::Mismatch { difference }
-                }
-                Claim::Expired => Rejection::Expired,
-            };
-            match (reject, next_wake_up) {
-                (Rejection::Running { .. }, Some((waiter, next))) if Instant::now() < give_up => {
-                    let poll = (Instant::now() + self.policy.poll_every()).min(give_up);
-                    waiter.wait(next, &*self.shared.store, poll).await;
-                }
-                (Rejection::Unknown { .. }, _) if !asked && self.ask_resolver(id).await => {
-                    asked = true;
-                }
-                (reject, _) => return Ok(Begin::Reject(reject)),
-            }
+            decided => Ok(decided),
         }
+    }
+
+    async fn claim_or_wait(
+        &self,
+        id: &RecordId,
+        intent: &Intent,
+        give_up: Option<Instant>,
+    ) -> Result<Begin, BeginError> {
+        match give_up {
+            None => self.claim(id, intent).await,
+            Some(give_up) => Box::pin(self.claim_until(id, intent, give_up)).await,
+        }
+    }
+
+    /// Claims again and again while somebody else runs.
+    async fn claim_until(
+        &self,
+        id: &RecordId,
+        intent: &Intent,
+        give_up: Instant,
+    ) -> Result<Begin, BeginError> {
+        // Watching starts before the first claim, so that no wake-up falls between.
+        let waiter = self.shared().waiters.watch(id);
+        loop {
+            let next = waiter.next();
+            let begin = self.claim(id, intent).await?;
+            let running = matches!(begin, Begin::Reject(Rejection::Running { .. }));
+            if !running || Instant::now() >= give_up {
+                return Ok(begin);
+            }
+            let poll = (Instant::now() + self.policy().poll_every()).min(give_up);
+            waiter.wait(next, &*self.shared().store, poll).await;
+        }
+    }
+
+    /// Claims once.
+    async fn claim(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
+        if self.shared().drain.is_closed() {
+            return Err(BeginError::Draining);
+        }
+        if let Some(replay) = self.recall(id, &intent.fingerprint) {
+            return Ok(Begin::Replay(replay));
+        }
+        let mut pending = PendingClaim::new(self, *id, intent);
+        let reject = match pending.send().await? {
+            Claim::Granted { lease, operation, attempt } => {
+                return pending.into_permit(lease, operation, attempt).map(Begin::Execute);
+            }
+            Claim::Completed { operation, outcome } => {
+                return self.replay(Replay { operation, ended: Ended::Completed, outcome }).await;
+            }
+            Claim::Failed { operation, outcome } => {
+                return self.replay(Replay { operation, ended: Ended::Failed, outcome }).await;
+            }
+            Claim::Running { operation, .. } => {
+                Rejection::Running { operation, retry_after: self.policy().retry_after() }
+            }
+            Claim::Unknown { operation } => Rejection::Unknown { operation },
+            Claim::Mismatch { first } => {
+                let difference = self.shared().identity.compare(id, &first, &intent.parts);
+                Rejection::Mismatch { difference }
+            }
+            Claim::Expired => Rejection::Expired,
+        };
+        Ok(Begin::Reject(reject))
     }
 
     /// Asks the resolver about an unknown record; false where there is nobody to ask.
     async fn ask_resolver(&self, id: &RecordId) -> bool {
-        let Some(recovery) = &self.shared.recovery else { return false };
-        if self.policy.on_lapse() != OnLapse::Resolve {
+        let Some(recovery) = &self.shared().recovery else { return false };
+        if self.policy().on_lapse() != OnLapse::Resolve {
             return false;
         }
-        let asking = recovery.recover_one(id, self.policy.retention());
-        match timeout(self.policy.claim_patience(), asking).await {
+        let asking = recovery.recover_one(id, self.policy().retention());
+        match timeout(self.policy().claim_patience(), asking).await {
             Ok(Ok(recovered)) => tracing::debug!(?recovered, "asked the resolver"),
             Ok(Err(error)) => tracing::warn!(%error, "the verdict could not be stored"),
             Err(_) => tracing::warn!("the resolver did not answer in time"),
@@ -259,31 +295,26 @@ impl Engine {
         true
     }
 
-    async fn replay(
-        &self,
-        operation: OperationId,
-        ended: Ended,
-        outcome: Outcome,
-    ) -> Result<Begin, BeginError> {
-        let outcome = match (&self.shared.rebuilder, outcome.content) {
-            (Some(rebuilder), Content::Reference) => rebuilder
-                .rebuild(&outcome)
-                .await
-                .map_err(|source| BeginError::Rebuild { operation, source })?,
-            _ => outcome,
-        };
-        Ok(Begin::Replay(Replay { operation, ended, outcome }))
+    async fn replay(&self, mut replay: Replay) -> Result<Begin, BeginError> {
+        if replay.outcome.content == Content::Reference
+            && let Some(rebuilder) = &self.shared().rebuilder
+        {
+            let rebuilt = rebuilder.rebuild(&replay.outcome).await;
+            let operation = replay.operation;
+            replay.outcome = rebuilt.map_err(|source| BeginError::Rebuild { operation, source })?;
+        }
+        Ok(Begin::Replay(replay))
     }
 
     /// An operation by its name, for whoever may see it: the caller checks whose it is.
     pub async fn operation(&self, id: &OperationId) -> Result<Option<Operation>, StoreError> {
-        let store = &self.shared.store;
+        let store = &self.shared().store;
         let Some(record) = store.find(id).await? else { return Ok(None) };
         let standing = match record.state.name() {
             StateName::Running if store.is_unknown(&record).await? => StateName::Unknown,
             StateName::Running => StateName::Running,
             // Nothing is decided by this clock; by the store's, the record is there.
-            name => record.standing(self.shared.ambient.now()).unwrap_or(name),
+            name => record.standing(self.shared().ambient.now()).unwrap_or(name),
         };
         Ok(Some(Operation::of(record, standing)))
     }
@@ -291,14 +322,14 @@ impl Engine {
     /// Stops taking new intents and waits for running ones; those still running after
     /// `limit` are marked unknown at once instead of when their leases lapse.
     pub async fn drain(&self, limit: Duration) -> Drained {
-        let cut_off = || self.shared.keepers.take_all().into_iter().for_each(leftover::cut_off);
-        self.shared.drain.run(limit, cut_off).await
+        let cut_off = || self.shared().keepers.take_all().into_iter().for_each(leftover::cut_off);
+        self.shared().drain.run(limit, cut_off).await
     }
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Engine").field("policy", self.policy()).finish_non_exhaustive()
     }
 }
 
@@ -354,10 +385,10 @@ impl EngineBuilder {
             recovery,
             rebuilder,
             waiters: Waiters::default(),
-            drain: Arc::default(),
+            drain: Drain::default(),
             keepers: Keepers::default(),
         };
-        Engine { shared: Arc::new(shared), policy: Arc::new(policy) }
+        Engine(Arc::new(Guarding { shared: Arc::new(shared), policy }))
     }
 }
 

@@ -4,15 +4,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::held::Held;
 use super::keeper::{Kept, Place};
 use super::leftover;
-use super::life::Life;
 use crate::ids::{DownstreamKey, Fence, OperationId};
+use crate::intent::RecordId;
 use crate::outcome::Outcome;
-use crate::store::{SettleRequest, Settlement, StoreError};
+use crate::store::{SettleRequest, Settlement};
 
 /// What a handler may know about the grant it runs under. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -20,7 +21,15 @@ pub struct Grant {
     operation: OperationId,
     fence: Fence,
     attempt: u32,
-    life: Arc<Life>,
+    term: Term,
+}
+
+/// How long a grant lasts.
+#[derive(Debug, Clone)]
+enum Term {
+    /// As long as the lease.
+    Leased(Arc<Held>),
+    Endless,
 }
 
 /// Why a grant no longer covers new effects.
@@ -41,15 +50,14 @@ pub enum Lost {
     Drained,
 }
 
-/// How long a grant without a lease lasts: longer than any process.
+/// The deadline of a grant without a lease is always so far: longer than any process lasts.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Grant {
     /// A grant that needs no lease, because what is done under it counts only together with
     /// its settlement: in one transaction. It is never lost.
     pub fn without_lease(operation: OperationId, fence: Fence, attempt: u32) -> Self {
-        let life = Arc::new(Life::until(Instant::now() + FOR_EVER));
-        Self { operation, fence, attempt, life }
+        Self { operation, fence, attempt, term: Term::Endless }
     }
 
     /// The operation's name.
@@ -74,18 +82,27 @@ impl Grant {
 
     /// Until when effects may be begun. Moves on as the lease is renewed.
     pub fn deadline(&self) -> Instant {
-        self.life.deadline()
+        match &self.term {
+            Term::Leased(held) => held.life.deadline(),
+            Term::Endless => Instant::now() + FOR_EVER,
+        }
     }
 
     /// Whether effects may still be begun. Ask before each one: a process that was stopped
     /// for a while does not notice by itself.
     pub fn check(&self) -> Result<(), Lost> {
-        self.life.check()
+        match &self.term {
+            Term::Leased(held) => held.life.check(),
+            Term::Endless => Ok(()),
+        }
     }
 
     /// Returns once effects may no longer be begun.
     pub async fn lost(&mut self) -> Lost {
-        self.life.lost().await
+        match &self.term {
+            Term::Leased(held) => held.life.lost().await,
+            Term::Endless => std::future::pending().await,
+        }
     }
 }
 
@@ -128,16 +145,21 @@ impl Permit {
         attempt: u32,
         renew_at: Instant,
     ) -> Self {
-        let (fence, life) = (held.holder.fence, Arc::clone(&held.life));
+        let (fence, term) = (held.holder.fence, Term::Leased(Arc::clone(&held)));
         let place = held.keeper.keep(Arc::clone(&held), renew_at);
-        let unsettled = Unsettled { held, place, request: None };
+        let mut unsettled = Unsettled { held, place: Some(place) };
         unsettled.heed_drain();
-        Self { grant: Grant { operation, fence, attempt, life }, unsettled }
+        Self { grant: Grant { operation, fence, attempt, term }, unsettled }
     }
 
     /// What a handler may know.
     pub fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    /// The record that it is about.
+    pub fn record(&self) -> RecordId {
+        self.unsettled.held.id
     }
 
     /// It succeeded: every retry gets this outcome.
@@ -161,19 +183,22 @@ impl Permit {
     }
 
     async fn settle(self, settlement: Settlement) -> Settled {
-        let Self { grant, mut unsettled } = self;
+        let Self { grant, unsettled } = self;
+        let request = unsettled.held.request(settlement);
+        let settling = Settling { unsettled, request };
         // Tried here first, which spares the common case a change of tasks.
-        match unsettled.attempt(settlement).await {
+        match settling.unsettled.held.settle(&settling.request).await {
             Ok(settled) => {
-                unsettled.done();
+                settling.done();
                 settled
             }
             Err(error) => {
                 tracing::warn!(operation = %grant.operation, %error, "settling goes on");
-                let settle_wait = unsettled.held.engine.policy.settle_wait();
-                match timeout(settle_wait, unsettled.hand_over()).await {
-                    Ok(Some(settled)) => settled,
-                    Ok(None) | Err(_) => Settled::Pending,
+                let settle_wait = settling.unsettled.held.engine.policy().settle_wait();
+                let Some(landed) = settling.hand_over() else { return Settled::Pending };
+                match Box::pin(timeout(settle_wait, landed)).await {
+                    Ok(Ok(settled)) => settled,
+                    Ok(Err(_)) | Err(_) => Settled::Pending,
                 }
             }
         }
@@ -188,51 +213,60 @@ impl Deref for Permit {
     }
 }
 
-/// A claim that is not settled as far as its permit knows: dropped, it goes on in the
-/// background, so that a caller that is cancelled while it settles does not lose what it
-/// knew, and one that is cancelled before leaves word that nobody knows.
+/// A claim that is not settled as far as its permit knows. Dropped, it leaves word in the
+/// background that nobody knows.
 #[derive(Debug)]
 struct Unsettled {
     held: Arc<Held>,
-    place: Place,
-    request: Option<SettleRequest>,
+    /// Where it is kept; `None` once it was taken out of there.
+    place: Option<Place>,
 }
 
 impl Unsettled {
-    async fn attempt(&mut self, settlement: Settlement) -> Result<Settled, StoreError> {
-        let request = self.request.insert(self.held.request(settlement));
-        self.held.settle(request).await
-    }
-
-    fn done(self) {
-        let _no_longer_kept = self.take();
-    }
-
-    /// Goes on in the background. `None` if a drain came first.
-    async fn hand_over(mut self) -> Option<Settled> {
-        let (kept, request) = (self.take()?, self.request.take()?);
-        leftover::settle(kept, request).await.ok()
-    }
-
     /// A drain whose time was up before this was kept has not seen it.
-    fn heed_drain(&self) {
-        if self.held.engine.shared.drain.is_cut_off() {
+    fn heed_drain(&mut self) {
+        if self.held.engine.shared().drain.is_cut_off() {
             self.take().into_iter().for_each(leftover::cut_off);
         }
     }
 
-    /// Takes the claim out of its keeper's care. `None` if a drain did so before.
-    fn take(&self) -> Option<Kept> {
-        self.held.keeper.take(&self.held, self.place)
+    /// Takes the claim out of its keeper's care. `None` if that was done before, here or by a
+    /// drain.
+    fn take(&mut self) -> Option<Kept> {
+        self.held.keeper.take(&self.held, self.place.take()?)
     }
 }
 
 impl Drop for Unsettled {
     fn drop(&mut self) {
-        let Some(kept) = self.take() else { return };
-        match self.request.take() {
-            Some(request) => drop(leftover::settle(kept, request)), // nobody waits
-            None => leftover::abandon(kept),
+        self.take().into_iter().for_each(leftover::abandon);
+    }
+}
+
+/// A claim that is being settled. Dropped, it goes on in the background, so that a caller that
+/// is cancelled meanwhile does not lose what it knew.
+#[derive(Debug)]
+struct Settling {
+    unsettled: Unsettled,
+    request: SettleRequest,
+}
+
+impl Settling {
+    fn done(mut self) {
+        let _no_longer_kept = self.unsettled.take();
+    }
+
+    /// Goes on in the background. `None` if a drain came first.
+    fn hand_over(mut self) -> Option<oneshot::Receiver<Settled>> {
+        let kept = self.unsettled.take()?;
+        Some(leftover::settle(kept, self.request.clone()))
+    }
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        if let Some(kept) = self.unsettled.take() {
+            drop(leftover::settle(kept, self.request.clone())); // nobody waits
         }
     }
 }

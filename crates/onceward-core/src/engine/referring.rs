@@ -1,7 +1,8 @@
 //! Intents that have a business reference: their key leads to the reference's record.
 
-use super::{Begin, BeginError, Engine, Rejection, Replay, Settled};
+use super::{Begin, BeginError, Engine, Rejection, Settled};
 use crate::intent::Intent;
+use crate::outcome::Replay;
 use crate::policy::OnLapse;
 use crate::reference::{BusinessReference, Follow, Place};
 use crate::store::{Effect, StoreError, StoreErrorKind};
@@ -13,15 +14,15 @@ impl Engine {
         intent: &Intent,
         reference: &BusinessReference,
     ) -> Result<Begin, BeginError> {
-        let place = reference.place(&self.shared.identity, intent);
+        let place = reference.place(&self.shared().identity, intent);
         if let Some(other) = self.link(intent, &place).await? {
             return Ok(other);
         }
-        let keep = self.policy.reference_retention();
+        let keep = self.policy().reference_retention();
         let remembering = self.reconfigured(|policy| policy.retention(keep).keep_key(true));
         match remembering.begin_record(&place.id, &place.intent).await? {
             Begin::Reject(Rejection::Mismatch { difference }) => {
-                let first = self.shared.store.get(&place.id).await;
+                let first = self.shared().store.get(&place.id).await;
                 let first = first.map_err(BeginError::Unavailable)?;
                 let operation = first.map(|record| record.operation);
                 Ok(Begin::Reject(Rejection::ReferenceTaken { operation, difference }))
@@ -32,7 +33,7 @@ impl Engine {
 
     /// Makes the key lead to the place; else says what the key is.
     async fn link(&self, intent: &Intent, place: &Place) -> Result<Option<Begin>, BeginError> {
-        let id = self.shared.identity.record_id(&intent.scope, &intent.key);
+        let id = self.shared().identity.record_id(&intent.scope, &intent.key);
         // Nothing runs under the key itself, so whoever died before it led anywhere did nothing.
         let linking = self.reconfigured(|policy| policy.on_lapse(OnLapse::Takeover));
         Ok(match linking.begin_record(&id, intent).await? {

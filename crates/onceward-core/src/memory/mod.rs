@@ -10,9 +10,11 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::clock::{Clock, SystemAmbient, Timestamp};
+use crate::fingerprint::Fingerprint;
 use crate::ids::Fence;
 use crate::intent::RecordId;
 use crate::machine::{self, Step};
+use crate::outcome::Replay;
 use crate::record::{Record, StateName};
 use crate::store::{
     Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
@@ -88,7 +90,9 @@ impl MemoryStore {
 
     fn count(&self, resized: Resized) {
         // Wrapping additions of two's complements subtract.
-        self.records.fetch_add(resized.records.cast_unsigned(), Ordering::Relaxed);
+        if resized.records != 0 {
+            self.records.fetch_add(resized.records.cast_unsigned(), Ordering::Relaxed);
+        }
         self.bytes.fetch_add(resized.bytes.cast_unsigned(), Ordering::Relaxed);
     }
 
@@ -156,6 +160,11 @@ impl Store for MemoryStore {
             let forgotten = Fence(self.forgotten.load(Ordering::Relaxed));
             machine::claim(record, request, forgotten, now)
         }))
+    }
+
+    fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
+        let shard = self.shards[shard_of(id)].lock();
+        machine::recall(shard.get(id)?, fingerprint, self.clock.now())
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {

@@ -11,6 +11,7 @@ use crate::ids::Fence;
 use crate::intent::RecordId;
 use crate::machine::{self, Next, Step};
 use crate::record::{Record, StateName};
+use crate::scope::Scope;
 use crate::store::Purged;
 
 /// Width of a due bucket. Coarse, because a record past its time is answered as such long
@@ -25,8 +26,7 @@ const BUCKET_MS: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     records: HashTable<Box<Record>>,
-    due: BTreeMap<u64, Vec<u64>>,
-    by_state: [u64; StateName::ALL.len()],
+    ledger: Ledger,
 }
 
 /// How a step changed the size of a shard.
@@ -58,7 +58,7 @@ impl Shard {
     }
 
     pub(super) fn by_state(&self) -> &[u64; StateName::ALL.len()] {
-        &self.by_state
+        &self.ledger.by_state
     }
 
     /// Takes a step on one record and writes what comes of it.
@@ -74,7 +74,7 @@ impl Shard {
             Entry::Vacant(_) => None,
         };
         let Step { answer, next } = step(old);
-        let resized = write(slot, next, &mut self.by_state, &mut self.due);
+        let resized = self.ledger.write(slot, next);
         (answer, resized)
     }
 
@@ -83,7 +83,9 @@ impl Shard {
         let present = bucket_of(now);
         let mut left = limit;
         let mut total = Swept::default();
-        while let Some(bucket) = self.due.first_entry().filter(|bucket| *bucket.key() <= present) {
+        while let Some(bucket) =
+            self.ledger.due.first_entry().filter(|bucket| *bucket.key() <= present)
+        {
             let (start, mut waiting) = bucket.remove_entry();
             let mut later = Vec::new();
             while let Some(short) = waiting.pop() {
@@ -104,7 +106,7 @@ impl Shard {
             }
             waiting.append(&mut later);
             if !waiting.is_empty() {
-                self.due.entry(start).or_default().append(&mut waiting);
+                self.ledger.due.entry(start).or_default().append(&mut waiting);
                 break;
             }
         }
@@ -124,46 +126,70 @@ impl Shard {
             _ => purged.tombstoned += 1,
         }
         let forgotten = slot.get().fence;
-        let resized = write(Entry::Occupied(slot), next, &mut self.by_state, &mut self.due);
+        let resized = self.ledger.write(Entry::Occupied(slot), next);
         Some(Swept { resized, forgotten })
     }
 }
 
-/// Writes what becomes of a record, and enters it where it will be due.
-fn write(
-    slot: Entry<'_, Box<Record>>,
-    next: Next,
-    by_state: &mut [u64; StateName::ALL.len()],
-    due: &mut BTreeMap<u64, Vec<u64>>,
-) -> Resized {
-    let mut resized = Resized::default();
-    if next == Next::Same {
-        return resized;
-    }
-    if let Entry::Occupied(old) = &slot {
-        resized += Resized { records: -1, bytes: -size(old.get()) };
-        by_state[old.get().state.name() as usize] -= 1;
-    }
-    match (next, slot) {
-        (Next::Put(record), slot) => {
-            resized += Resized { records: 1, bytes: size(&record) };
-            by_state[record.state.name() as usize] += 1;
-            if let Some(at) = due_at(&record) {
-                due.entry(bucket_of(at)).or_default().push(record.id.short());
+/// What a shard knows of its records beside the records.
+#[derive(Debug, Default)]
+struct Ledger {
+    due: BTreeMap<u64, Vec<u64>>,
+    by_state: [u64; StateName::ALL.len()],
+    /// Of the last record that was new. Most have the scope of one before: those share it.
+    scope: Option<Scope>,
+}
+
+impl Ledger {
+    /// Writes what becomes of a record.
+    fn write(&mut self, slot: Entry<'_, Box<Record>>, next: Next) -> Resized {
+        let mut resized = Resized::default();
+        match (next, slot) {
+            (Next::Same, _) | (Next::Stand(..) | Next::Remove, Entry::Vacant(_)) => {}
+            (Next::Put(record), Entry::Occupied(mut slot)) => {
+                resized += self.leave(slot.get());
+                resized += self.enter(&record);
+                *slot.get_mut() = record;
             }
-            match slot {
-                Entry::Occupied(mut slot) => *slot.get_mut() = record,
-                Entry::Vacant(slot) => {
-                    slot.insert(record);
-                }
+            (Next::Put(mut record), Entry::Vacant(slot)) => {
+                self.share_scope(&mut record);
+                resized += self.enter(&record);
+                slot.insert(record);
+            }
+            (Next::Stand(state, since), Entry::Occupied(mut slot)) => {
+                let record = slot.get_mut();
+                resized += self.leave(record);
+                (record.state, record.updated_at) = (state, since);
+                resized += self.enter(record);
+            }
+            (Next::Remove, Entry::Occupied(slot)) => {
+                resized += self.leave(slot.get());
+                slot.remove();
             }
         }
-        (Next::Remove, Entry::Occupied(slot)) => {
-            slot.remove();
-        }
-        (Next::Remove | Next::Same, _) => {}
+        resized
     }
-    resized
+
+    /// Counts a record, and notes when it will be due.
+    fn enter(&mut self, record: &Record) -> Resized {
+        self.by_state[record.state.name() as usize] += 1;
+        if let Some(at) = due_at(record) {
+            self.due.entry(bucket_of(at)).or_default().push(record.id.short());
+        }
+        Resized { records: 1, bytes: size(record) }
+    }
+
+    fn leave(&mut self, record: &Record) -> Resized {
+        self.by_state[record.state.name() as usize] -= 1;
+        Resized { records: -1, bytes: -size(record) }
+    }
+
+    fn share_scope(&mut self, record: &mut Record) {
+        match &self.scope {
+            Some(scope) if *scope == record.scope => record.scope = scope.clone(),
+            _ => self.scope = Some(record.scope.clone()),
+        }
+    }
 }
 
 /// When the next thing happens to a record by time alone.

@@ -277,17 +277,10 @@ impl Writer {
 
     fn take<A>(&mut self, place: usize, step: Step<A>) -> A {
         let slot = &mut self.slots[place];
-        match step.next {
-            Next::Same => {}
-            Next::Put(record) => {
-                self.bytes += record.bytes();
-                slot.record = Some(record);
-                slot.changed = true;
-            }
-            Next::Remove => {
-                slot.record = None;
-                slot.changed = true;
-            }
+        if let Some(written) = step.next.written(slot.record.as_deref()) {
+            self.bytes += written.as_ref().map_or(0, |record| record.bytes());
+            slot.record = written;
+            slot.changed = true;
         }
         step.answer
     }
@@ -371,7 +364,7 @@ impl Writer {
         let (next, fence) = (machine::sweep(record, now), record.fence);
         match next {
             Next::Same => return,
-            Next::Put(_) => purged.tombstoned += 1,
+            Next::Put(_) | Next::Stand(..) => purged.tombstoned += 1,
             Next::Remove => {
                 purged.removed += 1;
                 self.tally.forgotten = self.tally.forgotten.max(fence);

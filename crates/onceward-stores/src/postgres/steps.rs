@@ -90,7 +90,7 @@ impl Steps {
             // The claim that made the row finds its own token there.
             let step = machine::claim(Some(&stored.record), calls[call], Fence(0), seen.now);
             match step.next {
-                Next::Put(_) if planned => {}
+                Next::Put(_) | Next::Stand(..) if planned => {}
                 next => {
                     planned |= open.step(call, &seen.id, Some(&stored), step.answer, next, puts);
                 }
@@ -379,13 +379,13 @@ impl<A> Open<A> {
         next: Next,
         puts: &mut Vec<Put<A>>,
     ) -> bool {
-        match (next, stored) {
-            (Next::Put(next), Some(stored)) => {
+        match (next.written(stored.map(|stored| &stored.record)), stored) {
+            (Some(Some(next)), Some(stored)) => {
                 let seen = (stored.record.fence, stored.version);
                 puts.push(Put { call, seen, next, answer });
                 true
             }
-            (Next::Same | Next::Put(_) | Next::Remove, _) => {
+            _ => {
                 self.answer(call, id, Ok(answer));
                 false
             }

@@ -99,7 +99,9 @@ impl Steps {
         let step = machine::claim(Some(&record), request, Fence(0), seen.now);
         match step.next {
             machine::Next::Same => Ok(step.answer),
-            machine::Next::Put(_) | machine::Next::Remove => Ok(running(record.operation)),
+            machine::Next::Put(_) | machine::Next::Stand(..) | machine::Next::Remove => {
+                Ok(running(record.operation))
+            }
         }
     }
 

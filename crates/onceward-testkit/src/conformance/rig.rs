@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed, Lease,
-    OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, ResolveRequest, Retention,
-    Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag, Verdict,
+    Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
+    Lease, OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay,
+    ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag,
+    Verdict,
 };
 
 use super::Harness;
@@ -61,8 +62,14 @@ impl<'a> Rig<'a> {
         }
     }
 
+    /// Claims, and holds the store to what it could say at once.
     pub(super) async fn claim(&self, request: &ClaimRequest) -> Claim {
-        self.store.claim(request).await.unwrap()
+        let recalled = self.store.recall(&request.id, &request.fingerprint);
+        let claim = self.store.claim(request).await.unwrap();
+        if let Some(replay) = recalled {
+            assert_eq!(settled(&claim), Some(replay), "recalled what a claim does not say");
+        }
+        claim
     }
 
     pub(super) async fn granted(&self, request: &ClaimRequest) -> Granted {
@@ -125,6 +132,16 @@ pub(super) struct Granted {
     pub(super) lease: Lease,
     pub(super) operation: OperationId,
     pub(super) attempt: u32,
+}
+
+/// What a claim replays.
+fn settled(claim: &Claim) -> Option<Replay> {
+    let (operation, ended, outcome) = match claim {
+        Claim::Completed { operation, outcome } => (*operation, Ended::Completed, outcome),
+        Claim::Failed { operation, outcome } => (*operation, Ended::Failed, outcome),
+        _ => return None,
+    };
+    Some(Replay { operation, ended, outcome: outcome.clone() })
 }
 
 pub(super) fn outcome(text: &str) -> Outcome {
