@@ -17,7 +17,8 @@ use crate::overhear::Ear;
 pub struct Body<B> {
     held: Option<Bytes>,
     rest: Option<B>,
-    trailers: Option<HeaderMap>,
+    /// In a box, as nearly no body has any.
+    trailers: Option<Box<HeaderMap>>,
     /// Who listens, where a request is only observed.
     ear: Option<Box<Ear>>,
 }
@@ -40,7 +41,7 @@ impl<B> Body<B> {
         Self { ear: Some(Box::new(ear)), ..Self::passed(body) }
     }
 
-    fn with_trailers(mut self, trailers: Option<HeaderMap>) -> Self {
+    fn with_trailers(mut self, trailers: Option<Box<HeaderMap>>) -> Self {
         self.trailers = trailers;
         self
     }
@@ -73,7 +74,7 @@ where
             }
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+        Poll::Ready(self.trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -115,7 +116,7 @@ pub(crate) enum Held<B> {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
-    pub(crate) trailers: Option<HeaderMap>,
+    pub(crate) trailers: Option<Box<HeaderMap>>,
 }
 
 impl Whole {
@@ -148,7 +149,7 @@ where
                     return Held::TooLarge { read: read.finish(), rest: body };
                 }
             }
-            Ok(Err(other)) => trailers = other.into_trailers().ok(),
+            Ok(Err(other)) => trailers = other.into_trailers().ok().map(Box::new),
             Err(error) => return Held::Broken(error.into()),
         }
     }
@@ -229,7 +230,7 @@ mod tests {
     #[tokio::test]
     async fn trailers_stay_behind_the_data() {
         let trailers = HeaderMap::from_iter([(http::header::ETAG, "x".parse().unwrap())]);
-        let whole = Whole { bytes: "abc".into(), trailers: Some(trailers.clone()) };
+        let whole = Whole { bytes: "abc".into(), trailers: Some(Box::new(trailers.clone())) };
         let collected = whole.into_body::<Full<Bytes>>().collect().await.unwrap();
         assert_eq!(collected.trailers(), Some(&trailers));
         let collected = BodyExt::boxed(

@@ -2,18 +2,20 @@
 
 use std::error::Error;
 use std::io;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::{Either, ready};
 use http::request::Parts;
 use http::{Request, Response, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    BeginError, BoxError, Disposition, Intent, OnLapse, OperationId, Outcome, Rejection, Replay,
-    Scope, Settled, StoreError, StoreErrorKind,
+    BeginError, BoxError, Disposition, Intent, Key, OnLapse, OperationId, Outcome, Rejection,
+    Replay, Scope, Settled, StoreError, StoreErrorKind,
 };
 use tower_service::Service;
 
@@ -28,6 +30,7 @@ use crate::problem::{Code, Problem, whole_seconds};
 use crate::reply;
 use crate::right::{Begun, Kept, LetGo, Right};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
+use crate::seen::{self, Digest, Place};
 use crate::speak::{self, Execution, Sensitive};
 use crate::trace::Trace;
 
@@ -40,11 +43,22 @@ pub(crate) struct Exchange {
     pub(crate) trace: Trace,
 }
 
+/// What a request asks for.
+#[expect(clippy::large_enum_variant, reason = "a box would cost every first request")]
+enum Ask {
+    /// Something that was done before.
+    Again(Replay),
+    /// Something that is to be decided about.
+    Decide(Asked),
+}
+
 /// What went into the intent, for the handler or for an explanation.
 struct Asked {
     head: Parts,
     whole: Whole,
     intent: Intent,
+    /// By which a retry can be known by its bytes.
+    digest: Option<Digest>,
 }
 
 impl Exchange {
@@ -63,7 +77,11 @@ impl Exchange {
         R::Error: Into<BoxError>,
     {
         let asked = match self.ask(request).await {
-            Ok(asked) => asked,
+            Ok(Ask::Decide(asked)) => asked,
+            Ok(Ask::Again(replay)) => {
+                self.tell(Event::Replayed);
+                return Ok(self.replay(replay).await);
+            }
             Err(problem) => return Ok(self.refuse(problem)),
         };
         if let Err(wait) = self.admit(&asked.intent).await {
@@ -75,21 +93,25 @@ impl Exchange {
         match begun {
             Ok(Begun::Execute(right)) => {
                 goes_on.set(); // What has begun is settled, whether its client waits or not.
-                self.execute(asked, right, inner).await
+                self.remember(&asked, &right);
+                let usage = Usage::of(&self.shared, &asked.intent);
+                let handled = handle(inner, asked.into_execution(&right)).await;
+                self.settle(right, handled, usage).await
             }
             Ok(Begun::Replay(replay)) => Ok(self.replay(replay).await),
             Ok(Begun::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
             Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
                 self.tell(Event::Unguarded);
                 let mut inner = inner;
-                Ok(inner.call(asked.into_request()).await?.map(Body::passed))
+                let unguarded = Box::pin(inner.call(asked.into_request()));
+                Ok(unguarded.await?.map(Body::passed))
             }
             Err(error) => Ok(self.unavailable(&error)),
         }
     }
 
     /// Turns a request into an intent. Nothing has been claimed if this fails.
-    async fn ask<B>(&self, request: Request<B>) -> Result<Asked, Problem>
+    async fn ask<B>(&self, request: Request<B>) -> Result<Ask, Problem>
     where
         B: HttpBody<Data = Bytes> + Unpin,
         B::Error: Into<BoxError>,
@@ -109,12 +131,42 @@ impl Exchange {
             Held::Broken(_) => return Err(Problem::new(Code::InvalidBody)),
         };
         let subject = self.subject(&head, &whole.bytes);
+        let digest = self.digest(&scope, &key, &subject);
+        if let Some(replay) = digest.and_then(|digest| self.recall(digest)) {
+            return Ok(Ask::Again(replay));
+        }
         let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(&subject)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
         if let Some(reference) = &rules.reference {
             intent.reference = reference.find(&head, &decoded(&subject)?)?;
         }
-        Ok(Asked { head, whole, intent })
+        Ok(Ask::Decide(Asked { head, whole, intent, digest }))
+    }
+
+    /// By which a retry of this request can be known; `None` if it has to go the whole way.
+    fn digest(&self, scope: &Scope, key: &Key, subject: &Subject<'_>) -> Option<Digest> {
+        let plain = self.shared.admission.is_none() && self.guard.rules.reference.is_none();
+        if !plain || subject.body.len() > seen::BODY_BYTES_MAX {
+            return None;
+        }
+        let mut fields = seen::Fields::beside(subject.body);
+        fields.push(scope.as_bytes());
+        fields.push(key.expose().as_bytes());
+        self.guard.fingerprinter.looked_at(subject, &mut fields);
+        Some(self.shared.seen.digest(&fields))
+    }
+
+    /// What a request that was seen before came to, if it is settled.
+    fn recall(&self, digest: Digest) -> Option<Replay> {
+        let Place { record, fingerprint } = self.shared.seen.place(digest)?;
+        self.guard.engine.recall(&record, &fingerprint)
+    }
+
+    fn remember(&self, asked: &Asked, right: &Right) {
+        if let (Some(digest), Some(record)) = (asked.digest, right.record()) {
+            let fingerprint = asked.intent.fingerprint;
+            self.shared.seen.remember(digest, Place { record, fingerprint });
+        }
     }
 
     fn tell(&self, event: Event) {
@@ -151,44 +203,39 @@ impl Exchange {
         Subject { method, operation: &self.operation, uri: &head.uri, headers, body, bytes_max }
     }
 
-    /// Runs the handler and settles what came of it.
-    async fn execute<S, B, R>(
+    /// Settles what came of a handler, and answers.
+    async fn settle<R, E>(
         &self,
-        asked: Asked,
         right: Right,
-        mut inner: S,
-    ) -> Result<Response<Body<R>>, S::Error>
+        handled: Handled<R, E>,
+        usage: Option<Usage>,
+    ) -> Result<Response<Body<R>>, E>
     where
-        S: Service<Request<Body<B>>, Response = Response<R>>,
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
-        let operation = right.operation();
-        let usage = Usage::of(&self.shared, &asked.intent);
-        let request = asked.into_execution(&right);
-        let handled = AssertUnwindSafe(async move { inner.call(request).await }).catch_unwind();
-        let response = match handled.await {
+        let response = match handled {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                self.abandon(right).await;
+                Box::pin(self.abandon(right)).await;
                 return Err(error);
             }
             Err(_panic) => {
-                tracing::error!(%operation, "the handler panicked");
-                return Ok(self.refuse(self.abandon(right).await));
+                tracing::error!(operation = %right.operation(), "the handler panicked");
+                return Ok(self.refuse(Box::pin(self.abandon(right)).await));
             }
         };
         let (mut head, body) = response.into_parts();
         let said = speak::said(&mut head);
         match said.unwrap_or_else(|| self.guard.rules.outcomes.disposition(head.status)) {
             Disposition::Keep => Ok(self.keep(right, head, body, usage).await),
+            // Where that does not land, the outcome is unknown.
             Disposition::Release => {
-                // Where that does not land, the outcome is unknown.
-                self.let_go(right, LetGo::Release).await;
+                Box::pin(self.let_go(right, LetGo::Release)).await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
             Disposition::Unknown => {
-                self.let_go(right, LetGo::Unknown).await;
+                Box::pin(self.let_go(right, LetGo::Unknown)).await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
         }
@@ -216,7 +263,7 @@ impl Exchange {
             }
             Held::Broken(error) => {
                 tracing::warn!(%error, "a response broke off");
-                return self.refuse(self.abandon(right).await);
+                return self.refuse(Box::pin(self.abandon(right)).await);
             }
         };
         if let Some(usage) = usage {
@@ -385,6 +432,23 @@ impl Exchange {
 
     fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
         problem.into_response(&self.shared.docs).map(Body::whole)
+    }
+}
+
+/// What a handler came to; the outer error is a panic.
+type Handled<R, E> = thread::Result<Result<Response<R>, E>>;
+
+/// Runs a handler to its end, or until it panics.
+fn handle<S, B, R>(
+    mut inner: S,
+    request: Request<Body<B>>,
+) -> impl Future<Output = Handled<R, S::Error>>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>>,
+{
+    match catch_unwind(AssertUnwindSafe(|| inner.call(request))) {
+        Ok(handling) => Either::Left(AssertUnwindSafe(handling).catch_unwind()),
+        Err(panic) => Either::Right(ready(Err(panic))),
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use onceward_core::{Difference, Fingerprint, Part};
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,6 +16,7 @@ use crate::exchange::too_large;
 use crate::multipart;
 use crate::problem::Problem;
 use crate::rules::FingerprintRules;
+use crate::seen::Fields;
 
 /// Number of these rules; a change of what is hashed needs a new one.
 const HTTP_V1: u8 = 16;
@@ -59,20 +60,35 @@ impl Fingerprinter {
         tuple.bytes.reserve(256 + subject.body.len() + subject.body.len() / 8);
         tuple.field(subject.method.as_str().as_bytes());
         tuple.field(subject.operation.as_bytes());
-        for (position, (_, value)) in self.head(subject).iter().enumerate() {
+        let media = MediaType::of(subject.headers);
+        for (position, (_, value)) in self.head(subject, &media).iter().enumerate() {
             tuple.named(position as u64, value);
         }
         let body = decoded(subject)?;
-        self.body(&mut tuple, media_type(subject.headers), &body);
+        self.body(&mut tuple, &media, &body);
         Ok((Fingerprint::from_digest(HTTP_V1, Sha256::digest(&tuple.bytes).into()), tuple.parts))
+    }
+
+    /// All that [`fingerprint`](Self::fingerprint) looks at, as it was sent.
+    pub(crate) fn looked_at(&self, subject: &Subject<'_>, fields: &mut Fields) {
+        fields.push(subject.method.as_str().as_bytes());
+        fields.push(subject.operation.as_bytes());
+        fields.push(subject.uri.path().as_bytes());
+        fields.push(subject.uri.query().unwrap_or_default().as_bytes());
+        for name in [Some(&CONTENT_TYPE), Some(&CONTENT_ENCODING), self.api_version.as_ref()] {
+            let lines = name.map(|name| subject.headers.get_all(name));
+            fields.push_list(lines.iter().flatten().map(HeaderValue::as_bytes));
+        }
+        fields.push(subject.body);
     }
 
     /// Names the parts of a request in which it differs from the first one.
     pub(crate) fn explain(&self, subject: &Subject<'_>, difference: Difference) -> Vec<String> {
         let Ok(body) = decoded(subject) else { return Vec::new() };
+        let media = MediaType::of(subject.headers);
         let mut names: Vec<String> =
-            self.head(subject).into_iter().map(|(name, _)| name.to_owned()).collect();
-        names.extend(self.body_names(media_type(subject.headers), &body));
+            self.head(subject, &media).into_iter().map(|(name, _)| name.to_owned()).collect();
+        names.extend(self.body_names(&media, &body));
         let mut told: Vec<String> =
             difference.changed().filter_map(|position| names.get(position)).cloned().collect();
         if difference.missing() > 0 {
@@ -82,17 +98,21 @@ impl Fingerprinter {
     }
 
     /// What lies outside the body and matters, in a fixed order.
-    fn head<'a>(&self, subject: &Subject<'a>) -> [(&'static str, Cow<'a, [u8]>); 4] {
+    fn head<'a>(
+        &self,
+        subject: &Subject<'a>,
+        media: &'a MediaType<'_>,
+    ) -> [(&'static str, Cow<'a, [u8]>); 4] {
         let version = self.api_version.as_ref().and_then(|name| subject.headers.get(name));
         [
             ("path", Cow::Borrowed(subject.uri.path().as_bytes())),
             ("query", sorted_query(subject.uri.query())),
-            ("content-type", media_type(subject.headers).essence()),
+            ("content-type", Cow::Borrowed(&media.essence)),
             ("api-version", Cow::Borrowed(version.map_or(b"", |value| value.as_bytes()))),
         ]
     }
 
-    fn body(&self, tuple: &mut Tuple, media: MediaType<'_>, body: &[u8]) {
+    fn body(&self, tuple: &mut Tuple, media: &MediaType<'_>, body: &[u8]) {
         match media.kind() {
             Kind::Json if tuple.json(body, &self.selection) => {}
             Kind::Multipart(boundary) if tuple.multipart(body, &boundary) => {}
@@ -101,7 +121,7 @@ impl Fingerprinter {
     }
 
     /// The names of the parts that [`Self::body`] makes, in their order.
-    fn body_names(&self, media: MediaType<'_>, body: &[u8]) -> Vec<String> {
+    fn body_names(&self, media: &MediaType<'_>, body: &[u8]) -> Vec<String> {
         let pointer =
             |pointer: String| format!("body{}{pointer}", if pointer.is_empty() { "" } else { ":" });
         let json = || part_names(body, &self.selection).ok();
@@ -136,6 +156,9 @@ struct Tuple {
 /// part, by the next. Names inside a body are hashes.
 const WHOLE_BODY: u64 = 4;
 
+/// Enough for most requests.
+const PARTS: usize = 20;
+
 /// How a body went in. Two ways never give the same bytes.
 #[derive(Clone, Copy)]
 enum Domain {
@@ -146,7 +169,8 @@ enum Domain {
 
 impl Tuple {
     fn new(explain: bool) -> Self {
-        Self { bytes: Vec::new(), explain, parts: Vec::new() }
+        let parts = Vec::with_capacity(if explain { PARTS } else { 0 });
+        Self { bytes: Vec::new(), explain, parts }
     }
 
     fn field(&mut self, field: &[u8]) {
@@ -213,8 +237,12 @@ fn sorted_query(query: Option<&str>) -> Cow<'_, [u8]> {
     Cow::Owned(pairs.join("&").into_bytes())
 }
 
-#[derive(Clone, Copy)]
-struct MediaType<'a>(&'a [u8]);
+/// A content type.
+struct MediaType<'a> {
+    text: &'a [u8],
+    /// In lower case and without parameters: the boundary and the character set do not matter.
+    essence: Cow<'a, [u8]>,
+}
 
 enum Kind {
     Json,
@@ -222,39 +250,32 @@ enum Kind {
     Other,
 }
 
-fn media_type(headers: &HeaderMap) -> MediaType<'_> {
-    MediaType(headers.get(CONTENT_TYPE).map_or(b"", |value| value.as_bytes()))
-}
-
 impl<'a> MediaType<'a> {
-    /// Without parameters: the boundary and the character set do not matter.
-    fn bare(self) -> &'a [u8] {
-        let end = self.0.iter().position(|byte| *byte == b';').unwrap_or(self.0.len());
-        self.0[..end].trim_ascii()
-    }
-
-    fn essence(self) -> Cow<'a, [u8]> {
-        let bare = self.bare();
-        if bare.iter().any(u8::is_ascii_uppercase) {
-            Cow::Owned(bare.to_ascii_lowercase())
-        } else {
-            Cow::Borrowed(bare)
+    fn of(headers: &'a HeaderMap) -> Self {
+        let text = headers.get(CONTENT_TYPE).map_or(b"".as_slice(), |value| value.as_bytes());
+        if text == b"application/json" {
+            return Self { text, essence: Cow::Borrowed(text) }; // as nearly always
         }
+        let end = text.iter().position(|byte| *byte == b';').unwrap_or(text.len());
+        let bare = text[..end].trim_ascii();
+        let lower = !bare.iter().any(u8::is_ascii_uppercase);
+        let essence =
+            if lower { Cow::Borrowed(bare) } else { Cow::Owned(bare.to_ascii_lowercase()) };
+        Self { text, essence }
     }
 
-    fn kind(self) -> Kind {
-        let essence = self.essence();
-        if *essence == *b"application/json" || essence.ends_with(b"+json") {
+    fn kind(&self) -> Kind {
+        if *self.essence == *b"application/json" || self.essence.ends_with(b"+json") {
             return Kind::Json;
         }
         match self.boundary() {
-            Some(boundary) if *essence == *b"multipart/form-data" => Kind::Multipart(boundary),
+            Some(boundary) if *self.essence == *b"multipart/form-data" => Kind::Multipart(boundary),
             _ => Kind::Other,
         }
     }
 
-    fn boundary(self) -> Option<String> {
-        let text = std::str::from_utf8(self.0).ok()?;
+    fn boundary(&self) -> Option<String> {
+        let text = std::str::from_utf8(self.text).ok()?;
         text.split(';').skip(1).find_map(|parameter| {
             let (name, value) = parameter.split_once('=')?;
             let boundary = name.trim().eq_ignore_ascii_case("boundary");
@@ -447,12 +468,12 @@ mod tests {
             let (parts, names) = with(&request, |subject| {
                 let parts = plain().fingerprint(subject).unwrap().1;
                 let body = decoded(subject).unwrap();
-                (parts, plain().body_names(media_type(subject.headers), &body))
+                (parts, plain().body_names(&MediaType::of(subject.headers), &body))
             });
             assert_eq!(parts.len(), 4 + names.len(), "{names:?}");
         }
         let names = with(&json(r#"{"b":{"c":1},"a":1}"#), |subject| {
-            plain().body_names(media_type(subject.headers), subject.body)
+            plain().body_names(&MediaType::of(subject.headers), subject.body)
         });
         assert_eq!(names, ["body:/a", "body:/b/c"]);
     }

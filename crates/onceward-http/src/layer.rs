@@ -26,6 +26,7 @@ use crate::reply::NEVER_KEPT;
 use crate::right::Grants;
 use crate::rules::{Enforcement, InProgress, ReferenceFrom, ReferenceRules, Rules};
 use crate::scope::{Owners, Source};
+use crate::seen::Seen;
 use crate::service::OncewardService;
 use crate::speak::Reference;
 
@@ -234,6 +235,7 @@ impl LayerBuilder<Scoped> {
             admission,
             observer,
             used: Arc::default(),
+            seen: Seen::new(),
             unguarded,
         };
         Ok(OncewardLayer { shared: Arc::new(shared) })
@@ -343,6 +345,7 @@ pub(crate) struct Shared {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// By observations.
     pub(crate) used: Arc<Used>,
+    pub(crate) seen: Seen,
     unguarded: AtomicU64,
 }
 
@@ -470,8 +473,8 @@ impl Shared {
         let named = named.and_then(|at| at.value.iter().find(|guard| guard.guards(method)));
         let others = || self.others.as_ref().filter(|guard| guard.guards(method));
         let guard = named.or_else(others)?;
-        let has_key = request.headers().contains_key(&guard.rules.key.header);
-        if !has_key && !guard.rules.required && !guard.only_observes() {
+        let may_pass = !guard.rules.required && !guard.only_observes();
+        if may_pass && !request.headers().contains_key(&guard.rules.key.header) {
             return None;
         }
         let operation = match &guard.named {

@@ -28,6 +28,7 @@ mod reply;
 mod right;
 mod rules;
 mod scope;
+mod seen;
 mod service;
 mod shadow;
 mod speak;

@@ -24,7 +24,7 @@ impl Shared {
         match outcome.content {
             Content::Whole => Ok(reply.into_replay(rules).map(Whole::into_body)),
             Content::Omitted => Err(unreadable.original(reply.status, reply.location())),
-            Content::Reference => match self.rebuilt(&reply, &outcome, rules).await {
+            Content::Reference => match Box::pin(self.rebuilt(&reply, &outcome, rules)).await {
                 Some(response) => Ok(response.map(Body::whole)),
                 None => Err(unreadable.original(reply.status, reply.location())),
             },

@@ -9,6 +9,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::response::Parts;
 use http::{Response, StatusCode, header};
 use onceward_core::{Outcome, Tag};
+use smallvec::SmallVec;
 
 use crate::body::Whole;
 use crate::rules::{ReplayRules, ReplayStatus, Rules};
@@ -124,10 +125,14 @@ pub(crate) enum Unreadable {
 
 /// The stored form of a response that is kept whole.
 pub(crate) fn encode(head: &Parts, whole: &Whole, rules: &Rules) -> Bytes {
-    let mut out = Vec::with_capacity(128 + whole.bytes.len());
+    let headers = Fields::kept(&head.headers, rules);
+    let trailers = whole.trailers.as_ref().map(|trailers| Fields::kept(trailers, rules));
+    let trailers = trailers.unwrap_or_default();
+    // As long as it needs to be: it is kept as it is, and so would be what it does not need.
+    let mut out = Vec::with_capacity(2 + headers.len() + trailers.len() + whole.bytes.len());
     out.extend_from_slice(&head.status.as_u16().to_be_bytes());
-    put_headers(&mut out, &head.headers, rules);
-    put_headers(&mut out, whole.trailers.as_ref().unwrap_or(&HeaderMap::new()), rules);
+    headers.put(&mut out);
+    trailers.put(&mut out);
     out.extend_from_slice(&whole.bytes);
     out.into()
 }
@@ -144,7 +149,7 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Reply, Unreadable> {
     let status = StatusCode::from_u16(u16::from_be_bytes([status[0], status[1]]))
         .map_err(|_| Unreadable::Impossible("status"))?;
     let headers = input.headers()?;
-    let trailers = Some(input.headers()?).filter(|trailers| !trailers.is_empty());
+    let trailers = Some(input.headers()?).filter(|trailers| !trailers.is_empty()).map(Box::new);
     let whole = Whole { bytes: bytes.slice(input.at..), trailers };
     Ok(Reply { status, headers, whole })
 }
@@ -165,7 +170,7 @@ pub(crate) fn round_trip(stored: &Bytes) -> Option<Bytes> {
     let reply = decode(stored).ok()?;
     let (mut head, ()) = Response::new(()).into_parts();
     (head.status, head.headers) = (reply.status, reply.headers);
-    let trailers = reply.whole.trailers.iter().flat_map(HeaderMap::keys);
+    let trailers = reply.whole.trailers.iter().flat_map(|trailers| trailers.keys());
     let extra_headers = head.headers.keys().chain(trailers).cloned().collect();
     let rules = Rules { extra_headers, ..Rules::default() };
     Some(encode(&head, &reply.whole, &rules))
@@ -200,24 +205,39 @@ fn kept(name: &HeaderName, rules: &Rules) -> bool {
     KEPT_HEADERS.binary_search(&name.as_str()).is_ok() || rules.extra_headers.contains(name)
 }
 
-fn put_headers(out: &mut Vec<u8>, headers: &HeaderMap, rules: &Rules) {
-    let count_at = out.len();
-    let mut count = 0;
-    out.push(0);
-    for (name, value) in headers.iter().filter(|(name, _)| kept(name, rules)) {
-        // A count of one byte: what lies beyond is no answer of a sane handler.
-        if count == HEADERS_MAX {
-            tracing::warn!("only the first {HEADERS_MAX} headers of a response are kept");
-            break;
-        }
-        put_text(out, name.as_str().as_bytes());
-        put_text(out, value.as_bytes());
-        count += 1;
-    }
-    out[count_at] = count;
-}
+/// The headers or trailers that are kept.
+#[derive(Default)]
+struct Fields<'h>(SmallVec<[(&'h HeaderName, &'h HeaderValue); 8]>);
 
-const HEADERS_MAX: u8 = 127;
+/// A count of one byte: what lies beyond is no answer of a sane handler.
+const HEADERS_MAX: usize = 127;
+
+impl<'h> Fields<'h> {
+    fn kept(headers: &'h HeaderMap, rules: &Rules) -> Self {
+        let mut fields: SmallVec<_> =
+            headers.iter().filter(|(name, _)| kept(name, rules)).collect();
+        if fields.len() > HEADERS_MAX {
+            tracing::warn!("only the first {HEADERS_MAX} headers of a response are kept");
+            fields.truncate(HEADERS_MAX);
+        }
+        Self(fields)
+    }
+
+    /// How long they are when they are put, or a little more.
+    fn len(&self) -> usize {
+        let text = |text: &[u8]| text.len() + 1 + text.len() / 0x40;
+        let fields = self.0.iter();
+        1 + fields.map(|(name, value)| text(name.as_ref()) + text(value.as_ref())).sum::<usize>()
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.0.len() as u8);
+        for (name, value) in &self.0 {
+            put_text(out, name.as_ref());
+            put_text(out, value.as_bytes());
+        }
+    }
+}
 
 fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     let mut length = text.len();
@@ -230,7 +250,7 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 struct Input<'a> {
-    bytes: &'a [u8],
+    bytes: &'a Bytes,
     at: usize,
 }
 
@@ -261,7 +281,7 @@ impl<'a> Input<'a> {
 
     fn headers(&mut self) -> Result<HeaderMap, Unreadable> {
         let count = self.number()?;
-        if count > usize::from(HEADERS_MAX) {
+        if count > HEADERS_MAX {
             return Err(Unreadable::Impossible("number of headers"));
         }
         // Room for the marks too, so that a replay does not grow the map.
@@ -269,7 +289,8 @@ impl<'a> Input<'a> {
         for _ in 0..count {
             let name = HeaderName::from_bytes(self.text()?)
                 .map_err(|_| Unreadable::Impossible("header name"))?;
-            let value = HeaderValue::from_bytes(self.text()?)
+            // A piece of what is stored, not a copy.
+            let value = HeaderValue::from_maybe_shared(self.bytes.slice_ref(self.text()?))
                 .map_err(|_| Unreadable::Impossible("header value"))?;
             headers.append(name, value);
         }
@@ -305,7 +326,10 @@ mod tests {
         let rules =
             Rules { extra_headers: vec![HeaderName::from_static("x-kept")], ..Rules::default() };
         let trailers = HeaderMap::from_iter([(header::ETAG, HeaderValue::from_static("t"))]);
-        let whole = Whole { bytes: Bytes::from_static(b"a\0b"), trailers: Some(trailers.clone()) };
+        let whole = Whole {
+            bytes: Bytes::from_static(b"a\0b"),
+            trailers: Some(Box::new(trailers.clone())),
+        };
         let stored = encode(&head, &whole, &rules);
         assert!(!stored.windows(6).any(|window| window == b"canary"));
 
@@ -315,7 +339,7 @@ mod tests {
         assert_eq!(reply.headers["x-kept"], "1");
         assert_eq!(reply.headers.len(), 3);
         assert_eq!(reply.whole.bytes.as_ref(), b"a\0b");
-        assert_eq!(reply.whole.trailers, Some(trailers));
+        assert_eq!(reply.whole.trailers.as_deref(), Some(&trailers));
     }
 
     #[test]

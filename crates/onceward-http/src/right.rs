@@ -2,8 +2,8 @@
 
 use http::Extensions;
 use onceward_core::{
-    Begin, BeginError, Disposition, Engine, Grant, Intent, OperationId, Outcome, Permit, Rejection,
-    Replay, Settled,
+    Begin, BeginError, Disposition, Engine, Grant, Intent, OperationId, Outcome, Permit, RecordId,
+    Rejection, Replay, Settled,
 };
 
 #[cfg(feature = "postgres")]
@@ -27,10 +27,6 @@ pub(crate) enum Begun {
 }
 
 /// The right to run an operation, and the duty to say what came of it.
-#[cfg_attr(
-    feature = "postgres",
-    expect(clippy::large_enum_variant, reason = "a box would cost every leased request")
-)]
 pub(crate) enum Right {
     Permit(Permit),
     #[cfg(feature = "postgres")]
@@ -91,6 +87,15 @@ impl Right {
 
     pub(crate) fn operation(&self) -> OperationId {
         self.grant().operation()
+    }
+
+    /// The record that retries find the reply in; `None` where they have to ask for it.
+    pub(crate) fn record(&self) -> Option<RecordId> {
+        match self {
+            Self::Permit(permit) => Some(permit.record()),
+            #[cfg(feature = "postgres")]
+            Self::Transaction(_) => None,
+        }
     }
 
     /// Hands the handler what it works by.

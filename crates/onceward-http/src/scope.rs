@@ -16,7 +16,14 @@ use crate::problem::{Code, Problem};
 /// Take it from what was authenticated. A plain header is right only where something in
 /// front of the service sets it and a client cannot.
 #[derive(Clone)]
-pub struct Source(Arc<Find>);
+pub struct Source(From);
+
+#[derive(Clone)]
+enum From {
+    Fixed(Cow<'static, str>),
+    Header(HeaderName),
+    Function(Arc<Find>),
+}
 
 type Find = dyn Fn(&Parts) -> Result<Cow<'static, str>, Denied> + Send + Sync;
 
@@ -44,13 +51,12 @@ impl Denied {
 impl Source {
     /// Always the same.
     pub fn fixed(value: impl Into<Cow<'static, str>>) -> Self {
-        let value = value.into();
-        Self::from_fn(move |_| Ok(value.clone()))
+        Self(From::Fixed(value.into()))
     }
 
     /// The value of a header, any text.
     pub fn header(name: HeaderName) -> Self {
-        Self::from_fn(move |request| header_text(request, &name).map(|text| text.to_owned().into()))
+        Self(From::Header(name))
     }
 
     /// The value of a header that must be a UUID; every spelling of one UUID is the same.
@@ -95,11 +101,15 @@ impl Source {
     where
         F: Fn(&Parts) -> Result<Cow<'static, str>, Denied> + Send + Sync + 'static,
     {
-        Self(Arc::new(find))
+        Self(From::Function(Arc::new(find)))
     }
 
-    fn find(&self, request: &Parts) -> Result<Cow<'static, str>, Denied> {
-        (self.0)(request)
+    fn find<'a>(&'a self, request: &'a Parts) -> Result<Cow<'a, str>, Denied> {
+        match &self.0 {
+            From::Fixed(value) => Ok(Cow::Borrowed(value)),
+            From::Header(name) => header_text(request, name).map(Cow::Borrowed),
+            From::Function(find) => find(request),
+        }
     }
 }
 
@@ -122,13 +132,20 @@ const ONLY: Cow<'static, str> = Cow::Borrowed("-");
 impl Owners {
     /// The scope of a request's key.
     pub(crate) fn resolve(&self, request: &Parts, operation: &str) -> Result<Scope, Problem> {
-        let find = |source: &Option<Source>, code| match source {
-            Some(source) => source.find(request).map_err(|denied| refused(denied, code)),
-            None => Ok(ONLY),
-        };
-        let tenant = find(&self.tenant, Code::InvalidTenant)?;
-        let caller = find(&self.caller, Code::InvalidCaller)?;
+        let tenant = find(self.tenant.as_ref(), request, Code::InvalidTenant)?;
+        let caller = find(self.caller.as_ref(), request, Code::InvalidCaller)?;
         Scope::new(&tenant, &caller, operation).map_err(|error| invalid(&error))
+    }
+}
+
+fn find<'a>(
+    source: Option<&'a Source>,
+    request: &'a Parts,
+    code: Code,
+) -> Result<Cow<'a, str>, Problem> {
+    match source {
+        Some(source) => source.find(request).map_err(|denied| refused(denied, code)),
+        None => Ok(ONLY),
     }
 }
 

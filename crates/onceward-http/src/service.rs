@@ -84,7 +84,10 @@ where
             let answer = exchange.answer(request, ready, goes_on).await;
             answer.inspect(|response| exchange.trace.answered(response.status()))
         };
-        let future = Outlive::new(|goes_on| answer(goes_on).instrument(span));
+        let future = match span {
+            Some(span) => Outlive::new(|goes_on| answer(goes_on).instrument(span)),
+            None => Outlive::new(answer),
+        };
         ResponseFuture { way: Way::Guarded { future } }
     }
 }

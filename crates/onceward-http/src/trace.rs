@@ -26,9 +26,9 @@ impl Trace {
         ))
     }
 
-    /// The span that the work runs in.
-    pub(crate) fn span(&self) -> Span {
-        self.0.clone()
+    /// The span that the work runs in; `None` if nobody looks.
+    pub(crate) fn span(&self) -> Option<Span> {
+        (!self.0.is_disabled()).then(|| self.0.clone())
     }
 
     pub(crate) fn tell(&self, event: Event) {
@@ -45,7 +45,9 @@ impl Trace {
     }
 
     pub(crate) fn answered(&self, status: http::StatusCode) {
-        self.0.record("http.response.status_code", status.as_u16());
+        if !self.0.is_disabled() {
+            self.0.record("http.response.status_code", status.as_u16());
+        }
     }
 }
 

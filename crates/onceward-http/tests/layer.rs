@@ -73,6 +73,52 @@ async fn without_comparison_any_request_under_a_known_key_is_a_retry() {
     assert!(is_replay(&send(&layer, counting(&counter), post("k", "2")).await));
 }
 
+// Retries that are known by their bytes -----------------------------------------------------
+
+/// On a store that answers at once, retries that are sent as the first attempt was are known
+/// by their bytes. That must not make a retry of anything that is none.
+#[tokio::test]
+async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
+    const TENANT: HeaderName = HeaderName::from_static("x-tenant");
+    let engine = Engine::new(Arc::new(MemoryStore::new()));
+    let fingerprint = FingerprintRules {
+        api_version: Some(HeaderName::from_static("x-api-version")),
+        ..FingerprintRules::default()
+    };
+    let rules = Rules { fingerprint, ..Rules::default() };
+    let layer = Onceward::layer(engine.clone()).tenant(Source::header(TENANT)).others(rules);
+    let (layer, counter) = (layer.build().unwrap(), Counter::default());
+    let body = r#"{"amount":100}"#;
+    let with = |headers: &[(&'static str, &'static str)], mut request: Request<_>| {
+        request.headers_mut().insert(TENANT, HeaderValue::from_static("acme"));
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, HeaderValue::from_static(value));
+        }
+        request
+    };
+    let ask = async |request| {
+        let answer = send(&layer, counting(&counter), request).await;
+        (answer.status().as_u16(), is_replay(&answer), counter.executions())
+    };
+    assert_eq!(ask(with(&[], post("k", body))).await, (201, false, 1));
+    for same in [body, body, r#"{ "amount": 1e2 }"#, body] {
+        assert_eq!(ask(with(&[], post("k", same))).await, (201, true, 1), "{same}");
+    }
+    assert_eq!(ask(with(&[], post("k", r#"{"amount":101}"#))).await, (422, false, 1));
+    assert_eq!(ask(with(&[], post_to("/invoices", "k", body))).await, (422, false, 1));
+    assert_eq!(ask(with(&[], post_to("/orders?dry=1", "k", body))).await, (422, false, 1));
+    let changed =
+        [("content-type", "text/plain"), ("content-encoding", "br"), ("x-api-version", "2")];
+    for header in changed {
+        assert_eq!(ask(with(&[header], post("k", body))).await, (422, false, 1), "{header:?}");
+    }
+    assert_eq!(ask(with(&[], post("l", body))).await, (201, false, 2));
+    assert_eq!(ask(with(&[("x-tenant", "other")], post("k", body))).await, (201, false, 3));
+    assert_eq!(ask(with(&[], post("k", body))).await, (201, true, 3));
+    engine.drain(Duration::ZERO).await;
+    assert_eq!(ask(with(&[], post("k", body))).await, (503, false, 3), "known, and too late");
+}
+
 // What a handler learns and says ------------------------------------------------------------
 
 #[tokio::test]

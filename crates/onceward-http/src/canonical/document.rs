@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::slice;
 
+use smallvec::SmallVec;
+
 use super::selection::Cut;
 
 /// Every value and every member's name in the order of the text. A container is followed by
@@ -14,7 +16,7 @@ pub(super) struct Document<'t> {
     pub(super) made: String,
     pub(super) nodes: Vec<Node>,
     /// The names of all objects' members, each object's together and sorted.
-    pub(super) members: Vec<NodeId>,
+    pub(super) members: SmallVec<[NodeId; 32]>,
     pub(super) shape: Shape,
 }
 
@@ -70,7 +72,7 @@ pub(super) struct Child<'d> {
 /// How a child is reached from its container.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'d> {
-    Member(&'d str),
+    Member(&'d [u8]),
     Item(usize),
 }
 
@@ -80,15 +82,15 @@ impl Document<'_> {
         self.nodes[id as usize]
     }
 
-    pub(super) fn made(&self, span: Span) -> &str {
-        &self.made[span.range()]
+    pub(super) fn made(&self, span: Span) -> &[u8] {
+        &self.made.as_bytes()[span.range()]
     }
 
-    /// The text of a string.
+    /// The text of a string, which is UTF-8.
     #[inline]
-    pub(super) fn string(&self, id: NodeId) -> &str {
+    pub(super) fn string(&self, id: NodeId) -> &[u8] {
         match self.node(id) {
-            Node::Borrowed(span) => &self.text[span.range()],
+            Node::Borrowed(span) => &self.text.as_bytes()[span.range()],
             Node::Unescaped(span) => self.made(span),
             _ => unreachable!("only names and strings are asked for their text"),
         }
@@ -128,7 +130,8 @@ impl Document<'_> {
             Node::Array { .. } => self.children(id).nth(index?),
             Node::Object { members, .. } => {
                 let members = &self.members[members.range()];
-                let found = members.binary_search_by(|member| self.string(*member).cmp(name));
+                let found =
+                    members.binary_search_by(|member| self.string(*member).cmp(name.as_bytes()));
                 Some(self.member(members[found.ok()?]))
             }
             _ => None,

@@ -28,7 +28,7 @@ impl<'d> Encoder<'d> {
             Node::Null => self.out.push(b'z'),
             Node::False => self.out.push(b'f'),
             Node::True => self.out.push(b't'),
-            Node::Number(span) => self.out.extend_from_slice(self.document.made(span).as_bytes()),
+            Node::Number(span) => self.out.extend_from_slice(self.document.made(span)),
             Node::Borrowed(_) | Node::Unescaped(_) => self.string(self.document.string(id)),
             Node::Array { .. } | Node::Object { .. } => self.container(id, cut),
         }
@@ -81,10 +81,10 @@ impl<'d> Encoder<'d> {
         self.out.push(ABSENT);
     }
 
-    fn string(&mut self, text: &str) {
+    fn string(&mut self, text: &[u8]) {
         self.out.push(b's');
         self.length(text.len());
-        self.out.extend_from_slice(text.as_bytes());
+        self.out.extend_from_slice(text);
     }
 
     /// Seven bits a byte, the lowest first.

@@ -1,5 +1,6 @@
 //! Reading a JSON text, strictly by RFC 8259.
 
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use super::document::{Document, Node, NodeId, Shape, Span};
@@ -60,7 +61,7 @@ struct Parser<'t> {
     at: usize,
     document: Document<'t>,
     /// The members of the objects that are open, the innermost object's last.
-    open: Vec<Member>,
+    open: SmallVec<[Member; 16]>,
     depth: usize,
 }
 
@@ -74,10 +75,10 @@ struct Member {
 impl<'t> Parser<'t> {
     fn new(text: &'t str) -> Self {
         let nodes = Vec::with_capacity(text.len() / 8 + 4);
-        let members = Vec::with_capacity(text.len() / 16 + 4);
         let made = String::with_capacity(text.len() / 8);
-        let document = Document { text, made, nodes, members, shape: Shape::default() };
-        Self { bytes: text.as_bytes(), at: 0, document, open: Vec::with_capacity(16), depth: 0 }
+        let document =
+            Document { text, made, nodes, members: SmallVec::new(), shape: Shape::default() };
+        Self { bytes: text.as_bytes(), at: 0, document, open: SmallVec::new(), depth: 0 }
     }
 
     fn document(mut self) -> Result<Document<'t>, Unclean> {
@@ -347,8 +348,7 @@ impl Document<'_> {
 
 /// The first eight bytes, so that numbers compare as the names do. Shorter names are filled
 /// up with zeros, so equal prefixes decide nothing.
-fn prefix(name: &str) -> u64 {
-    let name = name.as_bytes();
+fn prefix(name: &[u8]) -> u64 {
     if let Some(whole) = name.first_chunk() {
         return u64::from_be_bytes(*whole);
     }

@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use onceward_core::Part;
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::document::{Document, Node, NodeId, Shape, Step};
@@ -67,7 +68,7 @@ impl Sink for Hashes<'_> {
     fn enter(&mut self, step: Step<'_>) -> u64 {
         let parent = self.name;
         self.name = match step {
-            Step::Member(name) => xxh3_64_with_seed(name.as_bytes(), parent),
+            Step::Member(name) => xxh3_64_with_seed(name, parent),
             Step::Item(index) => xxh3_64_with_seed(&(index as u64).to_le_bytes(), parent),
         };
         parent
@@ -118,7 +119,7 @@ impl Sink for Names<'_> {
 
 /// Which containers are taken apart.
 pub(super) struct Plan<'s> {
-    targets: Vec<Target<'s>>,
+    targets: Targets<'s>,
     /// So many of the targets that were found are parts of their own.
     targets_shown: usize,
     opened: Vec<Opened>,
@@ -127,6 +128,9 @@ pub(super) struct Plan<'s> {
     /// Parts that may still be added.
     left: usize,
 }
+
+/// As a rule one, the root: that needs no allocation.
+type Targets<'s> = SmallVec<[Target<'s>; 1]>;
 
 /// A container of which so many children are parts of their own, and the others together one.
 struct Opened {
@@ -143,7 +147,7 @@ struct Candidate<'s> {
 
 impl<'s> Plan<'s> {
     pub(super) fn of(document: &Document<'_>, selection: &'s Selection) -> Self {
-        let targets: Vec<_> = selection.targets(document).collect();
+        let targets: Targets<'_> = selection.targets(document).collect();
         if let [Target { found: Some((0, cut)), .. }] = targets[..]
             && cut.is_nothing()
             && document.shape.fits()
@@ -153,7 +157,7 @@ impl<'s> Plan<'s> {
         Self::made(document, targets)
     }
 
-    fn made(document: &Document<'_>, targets: Vec<Target<'s>>) -> Self {
+    fn made(document: &Document<'_>, targets: Targets<'s>) -> Self {
         let found = targets.iter().filter_map(|target| target.found);
         let mut candidates: Vec<_> =
             found.map(|(node, cut)| Candidate { node, cut, level: 0 }).collect();
@@ -221,13 +225,13 @@ impl<'s> Plan<'s> {
     }
 }
 
-struct Walk<'w, S> {
-    plan: &'w Plan<'w>,
+struct Walk<'w, 's, S> {
+    plan: &'w Plan<'s>,
     encoder: Encoder<'w>,
     sink: S,
 }
 
-impl<S: Sink> Walk<'_, S> {
+impl<S: Sink> Walk<'_, '_, S> {
     fn targets(&mut self) {
         let mut shown = 0;
         let mut targets = self.plan.targets.iter();
@@ -304,10 +308,10 @@ impl<S: Sink> Walk<'_, S> {
 fn push_segment(pointer: &mut String, step: Step<'_>) {
     pointer.push('/');
     match step {
-        Step::Member(name) if name.contains(['~', '/']) => {
+        Step::Member(name) => {
+            let name = String::from_utf8_lossy(name);
             pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
         }
-        Step::Member(name) => pointer.push_str(name),
         Step::Item(index) => write!(pointer, "{index}").expect("a string takes everything"),
     }
 }

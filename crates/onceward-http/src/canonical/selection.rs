@@ -146,7 +146,7 @@ impl Branch {
     fn follow(&self, step: Step<'_>) -> Option<&Self> {
         let place = match step {
             Step::Member(name) => {
-                self.next.binary_search_by(|(segment, _)| (*segment.name).cmp(name)).ok()?
+                self.next.binary_search_by(|(segment, _)| segment.name.as_bytes().cmp(name)).ok()?
             }
             Step::Item(index) => {
                 self.next.iter().position(|(segment, _)| segment.index == Some(index))?
