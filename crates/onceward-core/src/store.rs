@@ -398,6 +398,7 @@ pub enum StoreErrorKind {
 
 impl StoreError {
     /// An error of `store` that says what happened.
+    #[cold]
     pub fn new(store: &'static str, kind: StoreErrorKind, effect: Effect) -> Self {
         Self { effect, kind, store, source: None }
     }

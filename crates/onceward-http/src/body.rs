@@ -148,6 +148,10 @@ where
                 if read.len() > limit {
                     return Held::TooLarge { read: read.finish(), rest: body };
                 }
+                // As a rule that is known by now, and need not be asked for.
+                if body.is_end_stream() {
+                    break;
+                }
             }
             Ok(Err(other)) => trailers = other.into_trailers().ok().map(Box::new),
             Err(error) => return Held::Broken(error.into()),

@@ -217,12 +217,12 @@ impl Exchange {
         let response = match handled {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                Box::pin(self.abandon(right)).await;
+                self.abandon(right).boxed().await;
                 return Err(error);
             }
             Err(_panic) => {
                 tracing::error!(operation = %right.operation(), "the handler panicked");
-                return Ok(self.refuse(Box::pin(self.abandon(right)).await));
+                return Ok(self.refuse(self.abandon(right).boxed().await));
             }
         };
         let (mut head, body) = response.into_parts();
@@ -231,11 +231,11 @@ impl Exchange {
             Disposition::Keep => Ok(self.keep(right, head, body, usage).await),
             // Where that does not land, the outcome is unknown.
             Disposition::Release => {
-                Box::pin(self.let_go(right, LetGo::Release)).await;
+                self.let_go(right, LetGo::Release).boxed().await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
             Disposition::Unknown => {
-                Box::pin(self.let_go(right, LetGo::Unknown)).await;
+                self.let_go(right, LetGo::Unknown).boxed().await;
                 Ok(Response::from_parts(head, Body::passed(body)))
             }
         }
@@ -263,7 +263,7 @@ impl Exchange {
             }
             Held::Broken(error) => {
                 tracing::warn!(%error, "a response broke off");
-                return self.refuse(Box::pin(self.abandon(right)).await);
+                return self.refuse(self.abandon(right).boxed().await);
             }
         };
         if let Some(usage) = usage {
@@ -360,6 +360,7 @@ impl Exchange {
         replayed.unwrap_or_else(|problem| self.refuse(problem))
     }
 
+    #[cold]
     fn reject<R>(&self, rejection: Rejection, asked: &Asked) -> Response<Body<R>> {
         let rules = &self.guard.rules;
         self.refuse(match rejection {
@@ -417,6 +418,7 @@ impl Exchange {
         open
     }
 
+    #[cold]
     fn unavailable<R>(&self, error: &BeginError) -> Response<Body<R>> {
         let full = matches!(error, BeginError::Unavailable(it) if it.kind == StoreErrorKind::Full);
         let problem = match error {
@@ -430,6 +432,7 @@ impl Exchange {
         self.refuse(problem.retry_after(self.guard.engine.policy().retry_after()))
     }
 
+    #[cold]
     fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
         problem.into_response(&self.shared.docs).map(Body::whole)
     }

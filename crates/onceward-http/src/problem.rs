@@ -269,6 +269,8 @@ struct ProblemBody<'a> {
 
 impl Problem {
     /// The refusal with the words of the table.
+    // Cold: whatever leads here is laid out beside the way that nearly all requests take.
+    #[cold]
     pub fn new(code: Code) -> Self {
         let row = code.row();
         Self(Box::new(Told {

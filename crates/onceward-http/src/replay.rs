@@ -1,6 +1,7 @@
 //! Answering from what was stored.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::Response;
 use onceward_core::{Content, Outcome, Replay};
 
@@ -24,7 +25,7 @@ impl Shared {
         match outcome.content {
             Content::Whole => Ok(reply.into_replay(rules).map(Whole::into_body)),
             Content::Omitted => Err(unreadable.original(reply.status, reply.location())),
-            Content::Reference => match Box::pin(self.rebuilt(&reply, &outcome, rules)).await {
+            Content::Reference => match self.rebuilt(&reply, &outcome, rules).boxed().await {
                 Some(response) => Ok(response.map(Body::whole)),
                 None => Err(unreadable.original(reply.status, reply.location())),
             },

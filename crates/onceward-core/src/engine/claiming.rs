@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
@@ -106,12 +107,19 @@ impl<'a> PendingClaim<'a> {
     }
 }
 
+impl PendingClaim<'_> {
+    #[cold]
+    fn withdraw(&self) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(withdraw(self.engine.clone(), self.request.clone()));
+        }
+    }
+}
+
 impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
-        if self.perhaps_granted
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(withdraw(self.engine.clone(), self.request.clone()));
+        if self.perhaps_granted {
+            self.withdraw();
         }
     }
 }
@@ -149,14 +157,14 @@ async fn withdraw(engine: Engine, request: ClaimRequest) {
 /// A store call under the engine's own time limit.
 pub(super) async fn timed<T>(
     engine: &Engine,
-    mut call: impl Future<Output = Result<T, StoreError>> + Unpin,
+    mut call: impl Future<Output = Result<T, StoreError>> + Send + Unpin,
 ) -> Result<T, StoreError> {
     // A store that answers at once costs no timer, and no room for one.
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx)));
     if let Poll::Ready(answer) = at_once.await {
         return answer;
     }
-    match Box::pin(timeout(engine.policy().call_timeout(), call)).await {
+    match timeout(engine.policy().call_timeout(), call).boxed().await {
         Ok(answer) => answer,
         Err(_) => {
             Err(StoreError::new("engine", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied))

@@ -22,6 +22,7 @@ pub(super) struct Leftover {
 
 /// A settlement that did not land at once goes on in the background, as long as patience
 /// lasts and no drain cuts it off.
+#[cold]
 pub(super) fn settle(kept: Kept, request: SettleRequest) -> oneshot::Receiver<Settled> {
     let (landed, reply) = oneshot::channel();
     let runtime = kept.held.keeper.runtime().clone();
@@ -30,11 +31,13 @@ pub(super) fn settle(kept: Kept, request: SettleRequest) -> oneshot::Receiver<Se
 }
 
 /// A permit was dropped without a word: nobody knows what happened.
+#[cold]
 pub(super) fn abandon(kept: Kept) {
     mark_unknown(kept, Patience::UntilLapse);
 }
 
 /// A drain's time is up: whatever the handler does from now on, nobody waits for it.
+#[cold]
 pub(super) fn cut_off(kept: Kept) {
     kept.held.life.lose(Lost::Drained);
     mark_unknown(kept, Patience::None);

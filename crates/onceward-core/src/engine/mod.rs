@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Ambient, SystemAmbient};
@@ -179,8 +180,9 @@ impl Engine {
     /// May be dropped at any point: a claim that was under way is withdrawn.
     pub async fn begin(&self, intent: &Intent) -> Result<Begin, BeginError> {
         match &intent.reference {
-            // In boxes, here and below: what is rare does not make every request's future larger.
-            Some(reference) => Box::pin(self.begin_by_reference(intent, reference)).await,
+            // In boxes, here and below: what is rare makes neither every request's future larger
+            // nor the code that it goes through.
+            Some(reference) => self.begin_by_reference(intent, reference).boxed().await,
             None => {
                 let id = self.shared().identity.record_id(&intent.scope, &intent.key);
                 self.begin_record(&id, intent).await
@@ -206,7 +208,7 @@ impl Engine {
         let give_up = (!wait.is_zero()).then(|| Instant::now() + wait);
         match self.claim_or_wait(id, intent, give_up).await? {
             Begin::Reject(Rejection::Unknown { operation }) => {
-                if Box::pin(self.ask_resolver(id)).await {
+                if self.ask_resolver(id).boxed().await {
                     return self.claim_or_wait(id, intent, give_up).await;
                 }
                 Ok(Begin::Reject(Rejection::Unknown { operation }))
@@ -223,7 +225,7 @@ impl Engine {
     ) -> Result<Begin, BeginError> {
         match give_up {
             None => self.claim(id, intent).await,
-            Some(give_up) => Box::pin(self.claim_until(id, intent, give_up)).await,
+            Some(give_up) => self.claim_until(id, intent, give_up).boxed().await,
         }
     }
 

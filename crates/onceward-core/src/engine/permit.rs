@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -196,7 +197,7 @@ impl Permit {
                 tracing::warn!(operation = %grant.operation, %error, "settling goes on");
                 let settle_wait = settling.unsettled.held.engine.policy().settle_wait();
                 let Some(landed) = settling.hand_over() else { return Settled::Pending };
-                match Box::pin(timeout(settle_wait, landed)).await {
+                match timeout(settle_wait, landed).boxed().await {
                     Ok(Ok(settled)) => settled,
                     Ok(Err(_)) | Err(_) => Settled::Pending,
                 }

@@ -157,6 +157,7 @@ impl<'s> Plan<'s> {
         Self::made(document, targets)
     }
 
+    #[cold]
     fn made(document: &Document<'_>, targets: Targets<'s>) -> Self {
         let found = targets.iter().filter_map(|target| target.found);
         let mut candidates: Vec<_> =
