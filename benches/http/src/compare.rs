@@ -48,7 +48,7 @@ pub(crate) struct Sample {
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) bare: [Run; 2],
-    pub(crate) guarded: [Run; Subject::GUARDED.len()],
+    pub(crate) layered: [Run; Subject::LAYERED.len()],
 }
 
 /// Measures all rounds.
@@ -57,13 +57,13 @@ pub(crate) async fn rounds(plan: Plan) -> Fallible<Vec<Round>> {
     let mut before = run(Subject::Bare, plan).await?;
     for round in 1..=plan.rounds {
         eprintln!("round {round} of {}", plan.rounds);
-        let mut guarded = Vec::new();
-        for subject in Subject::GUARDED {
-            guarded.push(run(subject, plan).await?);
+        let mut layered = Vec::new();
+        for subject in Subject::LAYERED {
+            layered.push(run(subject, plan).await?);
         }
         let after = run(Subject::Bare, plan).await?;
-        let guarded = guarded.try_into().map_err(|_| "a round lacks a subject")?;
-        rounds.push(Round { bare: [before, after], guarded });
+        let layered = layered.try_into().map_err(|_| "a round lacks a subject")?;
+        rounds.push(Round { bare: [before, after], layered });
         before = after;
     }
     Ok(rounds)
@@ -90,7 +90,7 @@ async fn run(subject: Subject, plan: Plan) -> Fallible<Run> {
 
     // Duplicates may come while the first of a key still runs, so this one is not checked.
     wrk::send(Load::Replay, REPLAY_KEYS, server.address, PATH, WARM_UP).await?;
-    let expect = if subject == Subject::Bare { Expect::EachRuns } else { Expect::NoneRuns };
+    let expect = if subject.guards() { Expect::NoneRuns } else { Expect::EachRuns };
     let (replay, _) =
         loaded(&server, Load::Replay, REPLAY_KEYS, duration, expect).await.map_err(in_context)?;
     server.stop().await?;
@@ -143,7 +143,7 @@ async fn probe(server: &Server, subject: Subject) -> Fallible<()> {
     let mut client = Client::connect(server.address).await?;
     let first = client.post(PATH, "probe", crate::orders::BODY).await?;
     let second = client.post(PATH, "probe", crate::orders::BODY).await?;
-    let guarded = subject != Subject::Bare;
+    let guarded = subject.guards();
     let same = second.body == first.body;
     if (first.status, second.status) != (201, 201)
         || first.replayed

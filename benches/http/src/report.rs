@@ -29,8 +29,8 @@ pub(crate) fn print_rounds(rounds: &[Round]) {
     LOADED.iter().for_each(|loaded| loaded.print(rounds));
     println!("\nWhat a process grows by for each key\n");
     println!("| server | bytes |\n|---|---:|");
-    for (index, subject) in Subject::GUARDED.into_iter().enumerate() {
-        let bytes = Spread::of(rounds.iter().map(|round| round.guarded[index].bytes_per_key));
+    for (index, subject) in Subject::LAYERED.into_iter().enumerate() {
+        let bytes = Spread::of(rounds.iter().map(|round| round.layered[index].bytes_per_key));
         println!("| {subject} | {:.0} |", bytes.median);
     }
 }
@@ -45,22 +45,22 @@ impl Loaded {
         println!("|---|---:|---:|---:|---:|---:|---:|");
         let bare = rounds.iter().flat_map(|round| round.bare).map(|run| of(&run));
         println!("| {} | 1 | 1 | {} |", Subject::Bare, numbers(bare));
-        for index in 0..Subject::GUARDED.len() {
+        for index in 0..Subject::LAYERED.len() {
             let throughput = self.share(rounds, index, |sample| sample.per_second);
             let cpu = self.share(rounds, index, |sample| sample.cpu_micros);
-            let numbers = numbers(rounds.iter().map(|round| of(&round.guarded[index])));
-            println!("| {} | {throughput} | {cpu} | {numbers} |", Subject::GUARDED[index]);
+            let numbers = numbers(rounds.iter().map(|round| of(&round.layered[index])));
+            println!("| {} | {throughput} | {cpu} | {numbers} |", Subject::LAYERED[index]);
         }
         let reached = self.share(rounds, 0, |sample| sample.per_second).median;
         let verdict = if reached >= *goal { "reached" } else { "NOT reached" };
-        println!("\nGoal for {} ≥ {goal:.2}: {verdict}, {reached:.2}", Subject::GUARDED[0]);
+        println!("\nGoal for {} ≥ {goal:.2}: {verdict}, {reached:.2}", Subject::LAYERED[0]);
     }
 
     /// What one subject has of a number of the bare handler's, round by round.
     fn share(&self, rounds: &[Round], index: usize, number: fn(&Sample) -> f64) -> Spread {
         Spread::of(rounds.iter().map(|round| {
             let bare = round.bare.iter().map(|run| number(&(self.of)(run)));
-            number(&(self.of)(&round.guarded[index])) / (bare.sum::<f64>() / 2.0)
+            number(&(self.of)(&round.layered[index])) / (bare.sum::<f64>() / 2.0)
         }))
     }
 }

@@ -4,6 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
 use idempotent::middleware::IdempotencyLayer;
 use onceward_core::{Engine, MemoryLimits, MemoryStore, SystemAmbient};
@@ -15,6 +20,9 @@ use tower_cookies::CookieManagerLayer;
 use crate::Fallible;
 use crate::orders::{self, KEY, TENANT};
 
+/// As much as Onceward holds by its defaults.
+const HELD_BYTES_MAX: usize = 1 << 20;
+
 /// Far more than a run can fill: what is measured is not what a full store does.
 const LIMITS: MemoryLimits = MemoryLimits { records_max: 50_000_000, bytes_max: 16 << 30 };
 
@@ -23,6 +31,8 @@ const LIMITS: MemoryLimits = MemoryLimits { records_max: 50_000_000, bytes_max: 
 pub(crate) enum Subject {
     /// Nothing around the handler
     Bare,
+    /// A layer that holds both bodies whole, and does nothing else: what a layer costs at least
+    Holding,
     /// onceward-http on onceward-core's memory store
     Onceward,
     /// axum-idempotent on ruts sessions in moka
@@ -32,16 +42,26 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Bare, Self::Onceward, Self::AxumIdempotent, Self::Idempotent];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Bare, Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding];
 
-    /// Those that guard.
-    pub(crate) const GUARDED: [Self; 3] = [Self::Onceward, Self::AxumIdempotent, Self::Idempotent];
+    /// Those with a layer.
+    pub(crate) const LAYERED: [Self; 4] =
+        [Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding];
+
+    /// Whether a retry is to be replayed.
+    pub(crate) fn guards(self) -> bool {
+        match self {
+            Self::Bare | Self::Holding => false,
+            Self::Onceward | Self::AxumIdempotent | Self::Idempotent => true,
+        }
+    }
 
     /// As on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
+            Self::Holding => "holding",
             Self::Onceward => "onceward",
             Self::AxumIdempotent => "axum-idempotent",
             Self::Idempotent => "idempotent",
@@ -52,6 +72,7 @@ impl Subject {
     pub(crate) fn router(self) -> Fallible<Router> {
         Ok(match self {
             Self::Bare => orders::routes(|routes| routes),
+            Self::Holding => orders::routes(|routes| routes.layer(from_fn(hold))),
             Self::Onceward => {
                 let layer = onceward()?;
                 orders::routes(|routes| routes.layer(layer))
@@ -69,6 +90,14 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
+}
+
+async fn hold(request: Request, next: Next) -> Result<Response, StatusCode> {
+    let (head, body) = request.into_parts();
+    let body = to_bytes(body, HELD_BYTES_MAX).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+    let (head, body) = next.run(Request::from_parts(head, body.into())).await.into_parts();
+    let body = to_bytes(body, HELD_BYTES_MAX).await.map_err(|_| StatusCode::BAD_GATEWAY)?;
+    Ok(Response::from_parts(head, body.into()))
 }
 
 /// By the defaults, with a key required and keys scoped by tenant.
