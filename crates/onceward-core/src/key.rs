@@ -34,8 +34,7 @@ impl Key {
     /// Checks and takes a key.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self, InvalidKey> {
         let text = text.into();
-        // Not `all`, which looks at one byte after the other.
-        if text.bytes().fold(false, |found, byte| found | !matches!(byte, b' '..=b'~')) {
+        if !is_printable(&text) {
             let mut characters = text.chars().enumerate();
             let (position, character) =
                 characters.find(|(_, c)| !matches!(c, ' '..='~')).unwrap_or_default();
@@ -85,6 +84,12 @@ impl From<Key> for String {
     fn from(key: Key) -> Self {
         key.0.as_ref().to_owned()
     }
+}
+
+/// Whether a text is printable ASCII throughout. Without `all`, which stops at the first byte that
+/// is not, and so looks at one after the other.
+pub(crate) fn is_printable(text: &str) -> bool {
+    !text.bytes().fold(false, |found, byte| found | !matches!(byte, b' '..=b'~'))
 }
 
 /// What a [`Key`] can be made of: texts, UUIDs, the [`DownstreamKey`] of the operation

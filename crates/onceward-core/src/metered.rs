@@ -135,6 +135,10 @@ impl<S: Store + ?Sized> Store for MeteredStore<S> {
         Some(replay)
     }
 
+    fn recalls(&self) -> bool {
+        self.inner.recalls()
+    }
+
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
         self.metered("renew", fenced_result, self.inner.renew(request)).await
     }

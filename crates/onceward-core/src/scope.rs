@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::key::is_printable;
+
 /// Longest accepted part of a scope, in bytes.
 pub const SCOPE_PART_BYTES_MAX: usize = 255;
 
@@ -150,7 +152,7 @@ fn checked(part: ScopePart, text: &str) -> Result<&str, InvalidScope> {
     if text.len() > SCOPE_PART_BYTES_MAX {
         return Err(InvalidScope::TooLong { part, length: text.len() });
     }
-    if !text.bytes().fold(false, |found, byte| found | !matches!(byte, b' '..=b'~')) {
+    if is_printable(text) {
         return Ok(text); // as nearly always, and quickly
     }
     match text.chars().enumerate().find(|(_, c)| c.is_control()) {

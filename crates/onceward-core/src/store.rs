@@ -45,6 +45,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Whether [`recall`](Store::recall) ever says anything. Where not, nobody prepares to ask.
+    fn recalls(&self) -> bool {
+        false
+    }
+
     /// Returns when the record may have changed. A hint: it may come late, or for nothing,
     /// and stores without notifications never return (the engine polls beside it).
     async fn changed(&self, _id: &RecordId) {

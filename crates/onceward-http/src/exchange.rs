@@ -110,7 +110,8 @@ impl Exchange {
         }
     }
 
-    /// Turns a request into an intent. Nothing has been claimed if this fails.
+    /// Turns a request into an intent, or finds that it was done before. Nothing has been claimed
+    /// if this fails.
     async fn ask<B>(&self, request: Request<B>) -> Result<Ask, Problem>
     where
         B: HttpBody<Data = Bytes> + Unpin,
@@ -145,6 +146,7 @@ impl Exchange {
 
     /// By which a retry of this request can be known; `None` if it has to go the whole way.
     fn digest(&self, scope: &Scope, key: &Key, subject: &Subject<'_>) -> Option<Digest> {
+        let seen = self.shared.seen.as_ref()?;
         let plain = self.shared.admission.is_none() && self.guard.rules.reference.is_none();
         if !plain || subject.body.len() > seen::BODY_BYTES_MAX {
             return None;
@@ -153,19 +155,21 @@ impl Exchange {
         fields.push(scope.as_bytes());
         fields.push(key.expose().as_bytes());
         self.guard.fingerprinter.looked_at(subject, &mut fields);
-        Some(self.shared.seen.digest(&fields))
+        Some(seen.digest(&fields))
     }
 
     /// What a request that was seen before came to, if it is settled.
     fn recall(&self, digest: Digest) -> Option<Replay> {
-        let Place { record, fingerprint } = self.shared.seen.place(digest)?;
+        let Place { record, fingerprint } = self.shared.seen.as_ref()?.place(digest)?;
         self.guard.engine.recall(&record, &fingerprint)
     }
 
     fn remember(&self, asked: &Asked, right: &Right) {
-        if let (Some(digest), Some(record)) = (asked.digest, right.record()) {
+        if let Some(seen) = &self.shared.seen
+            && let (Some(digest), Some(record)) = (asked.digest, right.record())
+        {
             let fingerprint = asked.intent.fingerprint;
-            self.shared.seen.remember(digest, Place { record, fingerprint });
+            seen.remember(digest, Place { record, fingerprint });
         }
     }
 

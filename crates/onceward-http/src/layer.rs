@@ -224,6 +224,7 @@ impl LayerBuilder<Scoped> {
         let others = others.map(|rules| Guard::new(None, rules, &engine, &grants));
         let others = others.transpose()?.map(Arc::new);
         let unguarded = AtomicU64::new(0);
+        let seen = engine.recalls().then(Seen::new);
         let shared = Shared {
             engine,
             routes,
@@ -235,7 +236,7 @@ impl LayerBuilder<Scoped> {
             admission,
             observer,
             used: Arc::default(),
-            seen: Seen::new(),
+            seen,
             unguarded,
         };
         Ok(OncewardLayer { shared: Arc::new(shared) })
@@ -345,7 +346,8 @@ pub(crate) struct Shared {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// By observations.
     pub(crate) used: Arc<Used>,
-    pub(crate) seen: Seen,
+    /// `None` where the store could not replay what was seen any sooner.
+    pub(crate) seen: Option<Seen>,
     unguarded: AtomicU64,
 }
 

@@ -125,8 +125,8 @@ pub(crate) enum Unreadable {
 
 /// The stored form of a response that is kept whole.
 pub(crate) fn encode(head: &Parts, whole: &Whole, rules: &Rules) -> Bytes {
-    let headers = Fields::kept(&head.headers, rules);
-    let trailers = whole.trailers.as_ref().map(|trailers| Fields::kept(trailers, rules));
+    let headers = KeptHeaders::of(&head.headers, rules);
+    let trailers = whole.trailers.as_ref().map(|trailers| KeptHeaders::of(trailers, rules));
     let trailers = trailers.unwrap_or_default();
     // As long as it needs to be: it is kept as it is, and so would be what it does not need.
     let mut out = Vec::with_capacity(2 + headers.len() + trailers.len() + whole.bytes.len());
@@ -207,13 +207,13 @@ fn kept(name: &HeaderName, rules: &Rules) -> bool {
 
 /// The headers or trailers that are kept.
 #[derive(Default)]
-struct Fields<'h>(SmallVec<[(&'h HeaderName, &'h HeaderValue); 8]>);
+struct KeptHeaders<'h>(SmallVec<[(&'h HeaderName, &'h HeaderValue); 8]>);
 
 /// A count of one byte: what lies beyond is no answer of a sane handler.
 const HEADERS_MAX: usize = 127;
 
-impl<'h> Fields<'h> {
-    fn kept(headers: &'h HeaderMap, rules: &Rules) -> Self {
+impl<'h> KeptHeaders<'h> {
+    fn of(headers: &'h HeaderMap, rules: &Rules) -> Self {
         let mut fields: SmallVec<_> =
             headers.iter().filter(|(name, _)| kept(name, rules)).collect();
         if fields.len() > HEADERS_MAX {

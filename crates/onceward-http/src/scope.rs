@@ -16,10 +16,10 @@ use crate::problem::{Code, Problem};
 /// Take it from what was authenticated. A plain header is right only where something in
 /// front of the service sets it and a client cannot.
 #[derive(Clone)]
-pub struct Source(From);
+pub struct Source(Origin);
 
 #[derive(Clone)]
-enum From {
+enum Origin {
     Fixed(Cow<'static, str>),
     Header(HeaderName),
     Function(Arc<Find>),
@@ -51,12 +51,12 @@ impl Denied {
 impl Source {
     /// Always the same.
     pub fn fixed(value: impl Into<Cow<'static, str>>) -> Self {
-        Self(From::Fixed(value.into()))
+        Self(Origin::Fixed(value.into()))
     }
 
     /// The value of a header, any text.
     pub fn header(name: HeaderName) -> Self {
-        Self(From::Header(name))
+        Self(Origin::Header(name))
     }
 
     /// The value of a header that must be a UUID; every spelling of one UUID is the same.
@@ -101,14 +101,14 @@ impl Source {
     where
         F: Fn(&Parts) -> Result<Cow<'static, str>, Denied> + Send + Sync + 'static,
     {
-        Self(From::Function(Arc::new(find)))
+        Self(Origin::Function(Arc::new(find)))
     }
 
     fn find<'a>(&'a self, request: &'a Parts) -> Result<Cow<'a, str>, Denied> {
         match &self.0 {
-            From::Fixed(value) => Ok(Cow::Borrowed(value)),
-            From::Header(name) => header_text(request, name).map(Cow::Borrowed),
-            From::Function(find) => find(request),
+            Origin::Fixed(value) => Ok(Cow::Borrowed(value)),
+            Origin::Header(name) => header_text(request, name).map(Cow::Borrowed),
+            Origin::Function(find) => find(request),
         }
     }
 }

@@ -202,6 +202,11 @@ impl Engine {
         (at_once || self.shared().rebuilder.is_none()).then_some(replay)
     }
 
+    /// Whether [`recall`](Self::recall) ever says anything: the store decides.
+    pub fn recalls(&self) -> bool {
+        self.shared().store.recalls()
+    }
+
     /// Decides about an intent by the record that it lives in.
     async fn begin_record(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
         let wait = self.policy().wait();

@@ -167,6 +167,10 @@ impl Store for MemoryStore {
         machine::recall(shard.get(id)?, fingerprint, self.clock.now())
     }
 
+    fn recalls(&self) -> bool {
+        true
+    }
+
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
         Ok(self.step(&request.id, |record, now| machine::renew(record, request, now)))
     }

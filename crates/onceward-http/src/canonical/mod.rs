@@ -70,10 +70,7 @@ pub fn canonicalize(
     let mut encoder = Encoder::new(&document, out);
     match parts {
         None => selection.targets(&document).for_each(|target| encoder.target(target)),
-        Some(parts) => {
-            parts.reserve(document.shape.leaves.min(PARTS_MAX));
-            Plan::of(&document, selection).carry_out(encoder, Hashes::new(parts));
-        }
+        Some(parts) => Plan::of(&document, selection).carry_out(encoder, Hashes::new(parts)),
     }
     Ok(())
 }

@@ -67,6 +67,7 @@ impl<'a> Rig<'a> {
         let recalled = self.store.recall(&request.id, &request.fingerprint);
         let claim = self.store.claim(request).await.unwrap();
         if let Some(replay) = recalled {
+            assert!(self.store.recalls(), "said something, although it never does");
             assert_eq!(settled(&claim), Some(replay), "recalled what a claim does not say");
         }
         claim
