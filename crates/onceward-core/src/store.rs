@@ -223,6 +223,17 @@ pub enum Fenced<T> {
     Missing,
 }
 
+impl<T> Fenced<T> {
+    /// The same, with something else to say of what was applied.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Fenced<U> {
+        match self {
+            Self::Applied(it) => Fenced::Applied(change(it)),
+            Self::Stale => Fenced::Stale,
+            Self::Missing => Fenced::Missing,
+        }
+    }
+}
+
 /// A request for more time by the holder of a lease.
 #[derive(Debug, Clone, Copy)]
 pub struct RenewRequest {

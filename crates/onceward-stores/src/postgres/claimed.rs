@@ -91,9 +91,8 @@ impl Transactions {
                     settlement: Settlement::Complete(place.link()),
                     retention: self.policy.retention(),
                 };
-                let mut settled = self.steps.settlements(tx, &[&settle]).await;
                 // Nobody else can have it: the row is ours until the commit.
-                let _applied = settled.swap_remove(0)?;
+                let _applied = self.steps.settle_in(tx, &settle).await?;
                 Ok(Led::There { now: true })
             }
             Claim::Completed { operation, outcome } => Ok(match place.follow(&outcome) {

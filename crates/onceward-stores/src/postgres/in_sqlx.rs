@@ -38,7 +38,7 @@ impl PostgresStore {
         tx: &mut Transaction<'_, Postgres>,
         request: &SettleRequest,
     ) -> Result<Fenced<()>, StoreError> {
-        Ok(self.steps.settlements(&Borrowed::of(tx), &[request]).await.swap_remove(0)?)
+        Ok(self.steps.settle_in(&Borrowed::of(tx), request).await?)
     }
 
     /// [`complete_in`](Self::complete_in) a transaction of sqlx.

@@ -92,6 +92,7 @@ use lanes::{Job, Lanes};
 use row::Seen;
 use session::{ADMIN_TIMEOUT, Ask as _, Pools, Session, connection};
 use sql::Statement;
+pub(crate) use steps::Kept;
 use steps::Steps;
 use watch::{Source, Watch};
 
@@ -170,6 +171,14 @@ impl PostgresStore {
         }
     }
 
+    /// Settles, and tells until when that is kept.
+    pub(crate) async fn settle_and_tell(
+        &self,
+        request: &SettleRequest,
+    ) -> Result<Fenced<Kept>, StoreError> {
+        self.lanes.send(&self.steps, |reply| Job::Settle(Box::new(request.clone()), reply)).await
+    }
+
     /// Marks a record as awaited, and says whether there is anything to wait for.
     async fn mark_awaited(&self, id: &RecordId) -> bool {
         let id = id.as_bytes().as_slice();
@@ -200,7 +209,7 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
-        self.lanes.send(&self.steps, |reply| Job::Settle(Box::new(request.clone()), reply)).await
+        Ok(self.settle_and_tell(request).await?.map(drop))
     }
 
     /// Told by the server, to those that said before that they wait: a settlement that nobody

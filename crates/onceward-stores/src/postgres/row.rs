@@ -74,6 +74,12 @@ pub(super) fn second_time(row: &impl Columns) -> Result<Timestamp, Undecodable> 
     row.at(1).map(timestamp).ok_or(Undecodable("locked_until"))
 }
 
+/// The time in the second column, where there is one.
+pub(super) fn second_time_if_any(row: &impl Columns) -> Result<Option<Timestamp>, Undecodable> {
+    let time: Option<SystemTime> = row.at(1).ok_or(Undecodable("expires_at"))?;
+    Ok(time.map(timestamp))
+}
+
 /// An id out of its bytes.
 fn id(bytes: &[u8]) -> Result<RecordId, Undecodable> {
     bytes.try_into().map(RecordId::from_bytes).map_err(|_| Undecodable("id"))

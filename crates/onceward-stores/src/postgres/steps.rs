@@ -35,6 +35,10 @@ pub(super) struct Steps {
     keep_ms: AtomicI64,
 }
 
+/// Until when the server keeps what was settled; `None` for what stays until somebody knows, or
+/// if it was settled before.
+pub(crate) type Kept = Option<Timestamp>;
+
 /// The answers to many calls, in their order.
 type Answers<A> = Vec<Result<A, Fault>>;
 
@@ -152,12 +156,22 @@ impl Steps {
         open.finish()
     }
 
+    /// A settlement inside of a transaction.
+    pub(super) async fn settle_in(
+        &self,
+        tx: &impl Ask,
+        request: &SettleRequest,
+    ) -> Result<Fenced<()>, Fault> {
+        let settled = self.settlements(tx, &[request]).await.swap_remove(0)?;
+        Ok(settled.map(drop))
+    }
+
     /// Settlements; several of one record one after the other.
     pub(super) async fn settlements(
         &self,
         ask: &impl Ask,
         calls: &[&SettleRequest],
-    ) -> Answers<Fenced<()>> {
+    ) -> Answers<Fenced<Kept>> {
         let mut open = Open::new(calls.iter().map(|call| call.id));
         while !open.is_done() {
             let wave: Vec<_> = open.firsts().collect();
@@ -168,14 +182,14 @@ impl Steps {
             };
             let mut rest = Vec::new();
             for (call, request) in wave.into_iter().zip(requests) {
-                if settled.contains(&request.id) {
-                    open.answer(call, &request.id, Ok(Fenced::Applied(())));
-                } else {
-                    rest.push((call, request.id));
+                match settled.get(&request.id) {
+                    Some(kept) => open.answer(call, &request.id, Ok(Fenced::Applied(*kept))),
+                    None => rest.push((call, request.id)),
                 }
             }
             self.decide(ask, &mut open, rest, |call, record, now| {
-                machine::settle(record, calls[call], now)
+                let Step { answer, next } = machine::settle(record, calls[call], now);
+                Step { answer: answer.map(|()| None), next }
             })
             .await;
         }
@@ -186,13 +200,13 @@ impl Steps {
         &self,
         ask: &impl Ask,
         calls: &[&SettleRequest],
-    ) -> Result<HashSet<RecordId>, Fault> {
+    ) -> Result<HashMap<RecordId, Kept>, Fault> {
         for call in calls.iter().filter(|call| call.settlement != Settlement::Unknown) {
             self.keep_ms.store(row::millis(call.retention.keep), Ordering::Relaxed);
         }
         let columns = SettleColumns::new(calls, &self.settings);
         let rows = ask.ask(&self.statements.settle, &columns.values(&self.channel)).await?;
-        Ok(ids(&rows)?)
+        Ok(settled(&rows)?)
     }
 
     /// Evidence about one record.
@@ -438,6 +452,10 @@ fn ids(rows: &[impl Columns]) -> Result<HashSet<RecordId>, Undecodable> {
 
 fn renewed(rows: &[impl Columns]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
     rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time(row)?))).collect()
+}
+
+fn settled(rows: &[impl Columns]) -> Result<HashMap<RecordId, Kept>, Undecodable> {
+    rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time_if_any(row)?))).collect()
 }
 
 /// When cleaning up is to look at a record, if that changes with its state.

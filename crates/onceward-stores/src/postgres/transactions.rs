@@ -51,7 +51,7 @@ impl PostgresStore {
         tx: &Transaction<'_>,
         request: &SettleRequest,
     ) -> Result<Fenced<()>, StoreError> {
-        Ok(self.steps.settlements(tx, &[request]).await.swap_remove(0)?)
+        Ok(self.steps.settle_in(tx, request).await?)
     }
 
     /// Says that it succeeded, inside of the transaction that claimed it.
@@ -366,12 +366,10 @@ impl Transactions {
         settle: &SettleRequest,
     ) -> Result<Ticket, Fault> {
         let statement = &self.steps.statements.transaction_id;
-        let calls = [settle];
         let (settled, ticket) =
-            tokio::join!(self.steps.settlements(tx, &calls), tx.ask(statement, &[]),);
-        let settled = settled.into_iter().next().transpose()?;
+            tokio::join!(self.steps.settle_in(tx, settle), tx.ask(statement, &[]));
         // Nobody else can have it: the row is ours until the commit.
-        if settled != Some(Fenced::Applied(())) {
+        if settled? != Fenced::Applied(()) {
             return Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied));
         }
         let rows = ticket?;

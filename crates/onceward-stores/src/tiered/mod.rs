@@ -54,7 +54,7 @@ use tokio::sync::Semaphore;
 pub use settings::Settings;
 
 use crate::grants::{Grant, Grants};
-use crate::postgres::PostgresStore;
+use crate::postgres::{Kept, PostgresStore};
 use crate::redis::link::Address;
 use cache::{Cache, Put};
 use trust::{Last, Trust};
@@ -125,9 +125,10 @@ impl Tiered {
     }
 
     /// Keeps what was settled, so that not even the first replay has to ask PostgreSQL.
-    async fn keep_settled(&self, request: &SettleRequest, before: &Last) {
+    async fn keep_settled(&self, request: &SettleRequest, kept: Kept, before: &Last) {
         let grant = self.grants.recall(request.id, request.holder.fence);
-        match (settled_state(request, before.earliest), grant) {
+        let state = kept.and_then(|until| settled_state(request, until));
+        match (state, grant) {
             (Some(state), Some(grant)) => {
                 self.shared.keep(&copy(request, grant, state), before).await;
             }
@@ -207,10 +208,8 @@ impl Shared {
     }
 }
 
-/// Where a settlement leaves the record, if that is worth keeping. Its retention ends no later
-/// than PostgreSQL's, whose clock shows `now` at least.
-fn settled_state(request: &SettleRequest, now: Timestamp) -> Option<State> {
-    let until = now + request.retention.keep;
+/// Where a settlement leaves the record, if that is worth keeping.
+fn settled_state(request: &SettleRequest, until: Timestamp) -> Option<State> {
     let retained = Retained { until, tombstone_until: until };
     match &request.settlement {
         Settlement::Complete(outcome) => {
@@ -282,12 +281,12 @@ impl Store for Tiered {
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
         let before = self.shared.trust.last();
-        let settled = self.shared.authority.settle(request).await?;
-        if settled == Fenced::Applied(()) {
-            self.keep_settled(request, &before).await;
+        let settled = self.shared.authority.settle_and_tell(request).await?;
+        if let Fenced::Applied(kept) = settled {
+            self.keep_settled(request, kept, &before).await;
         }
         self.grants.forget(request.id, request.holder.fence);
-        Ok(settled)
+        Ok(settled.map(drop))
     }
 
     async fn changed(&self, id: &RecordId) {

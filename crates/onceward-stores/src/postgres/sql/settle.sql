@@ -1,5 +1,5 @@
--- Settles what its holder holds and is open, and returns the ids; the others are looked at one
--- by one. purge_after stays if what was foretold is near enough, so that no index changes.
+-- Settles what its holder holds and is open, and returns the ids and until when each is kept; the
+-- others are looked at one by one. purge_after stays if what was foretold is near enough, so that no index changes.
 --
 -- $1 id, $2 owner, $3 fence, $4 state, $5 keep in ms, $6 tombstone in ms, $7 content, $8 codec,
 -- $9 body, $10 resource type, $11 resource id, $12 slack in ms, all arrays; $13 the channel.
@@ -38,5 +38,5 @@ FROM call
 WHERE r.id = call.id AND r.owner_token = call.owner_token AND r.fence = call.fence
     AND (r.state = 'running' OR (r.state = 'unknown' AND call.state <> 'unknown'))
     AND NOT (r.taken_over AND call.state = 'released')
-RETURNING r.id,
+RETURNING r.id, r.expires_at,
     CASE WHEN r.awaited THEN pg_notify($13, encode(substring(r.id FOR 16), 'hex')) IS NULL END AS told
