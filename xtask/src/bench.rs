@@ -43,9 +43,10 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
     for benchmark in ALL.into_iter().filter(|it| only.is_none_or(|only| only == *it)) {
         let ended = match benchmark {
             Benchmark::Memory => {
-                crate::status(&mut crate::cargo("bench -p onceward-core --bench memory"))
+                let words = "bench -p onceward-core --bench memory --";
+                crate::status(crate::cargo(words).args(arguments))
             }
-            Benchmark::Layer => crate::status(&mut http("layer")),
+            Benchmark::Layer => crate::status(http("layer").args(arguments)),
             Benchmark::Embedded => {
                 let words = "bench -p onceward-stores --features embedded --bench embedded --";
                 crate::status(crate::cargo(words).args(arguments))
@@ -63,7 +64,9 @@ pub(crate) fn run(only: Option<Benchmark>, arguments: &[String]) -> ExitCode {
                 let words = "bench -p onceward-stores --features postgres --bench postgres --";
                 crate::status(crate::cargo(words).args(arguments))
             }
-            Benchmark::Http if tools::debian("wrk") => crate::status(&mut http("compare")),
+            Benchmark::Http if tools::debian("wrk") => {
+                crate::status(http("compare").args(arguments))
+            }
             Benchmark::Http => {
                 println!("http needs wrk: install your system's package `wrk`, then repeat it");
                 ExitCode::FAILURE

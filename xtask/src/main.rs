@@ -56,14 +56,14 @@ enum Xtask {
     /// Examples:
     ///   cargo xtask bench         all of them
     ///   cargo xtask bench http    the HTTP layer beside the bare handler, under wrk
+    ///   cargo xtask bench http --rounds 9            more of it
     ///   cargo xtask bench gateway the gateway beside nginx and Restate
     ///   cargo xtask bench embedded --present 1000    beside 1 M records instead of 10 M
     #[command(verbatim_doc_comment)]
     Bench {
         /// Only this one
         only: Option<bench::Benchmark>,
-        /// Arguments of the benchmarks `embedded`, `gateway`, `redis`, `postgres` and `tiered`; their
-        /// files list them
+        /// Arguments of the benchmark; `--help` or its file lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
         arguments: Vec<String>,
     },

@@ -8,6 +8,7 @@ mod duplicates;
 mod fronts;
 mod gateway;
 mod layer;
+mod least;
 mod orders;
 mod report;
 mod server;
@@ -78,7 +79,7 @@ fn main() -> Fallible<()> {
 /// Counts duplicate executions, and fails if Onceward made one.
 async fn duplicates() -> Fallible<()> {
     let mut counted = Vec::new();
-    for subject in Subject::ALL.into_iter().filter(|it| *it != Subject::Holding) {
+    for subject in Subject::USABLE {
         eprintln!("duplicates: {subject}");
         let duplicates = tokio::time::timeout(DUPLICATES_MAX, duplicates::count(subject)).await??;
         counted.push((subject, duplicates));

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
 use idempotent::middleware::IdempotencyLayer;
@@ -18,10 +18,11 @@ use ruts::{CookieOptions, SessionLayer};
 use tower_cookies::CookieManagerLayer;
 
 use crate::Fallible;
+use crate::least::{self, Table};
 use crate::orders::{self, KEY, TENANT};
 
 /// As much as Onceward holds by its defaults.
-const HELD_BYTES_MAX: usize = 1 << 20;
+pub(crate) const HELD_BYTES_MAX: usize = 1 << 20;
 
 /// Far more than a run can fill: what is measured is not what a full store does.
 const LIMITS: MemoryLimits = MemoryLimits { records_max: 50_000_000, bytes_max: 16 << 30 };
@@ -33,6 +34,9 @@ pub(crate) enum Subject {
     Bare,
     /// A layer that holds both bodies whole, and does nothing else: what a layer costs at least
     Holding,
+    /// A layer that also hashes the request and keeps the answer in a map: what replaying costs at
+    /// least
+    Least,
     /// onceward-http on onceward-core's memory store
     Onceward,
     /// axum-idempotent on ruts sessions in moka
@@ -42,18 +46,28 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Bare, Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Bare,
+        Self::Onceward,
+        Self::AxumIdempotent,
+        Self::Idempotent,
+        Self::Holding,
+        Self::Least,
+    ];
 
     /// Those with a layer.
-    pub(crate) const LAYERED: [Self; 4] =
-        [Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding];
+    pub(crate) const LAYERED: [Self; 5] =
+        [Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding, Self::Least];
+
+    /// Those that somebody may use, without what only marks a limit.
+    pub(crate) const USABLE: [Self; 4] =
+        [Self::Bare, Self::Onceward, Self::AxumIdempotent, Self::Idempotent];
 
     /// Whether a retry is to be replayed.
     pub(crate) fn guards(self) -> bool {
         match self {
             Self::Bare | Self::Holding => false,
-            Self::Onceward | Self::AxumIdempotent | Self::Idempotent => true,
+            Self::Least | Self::Onceward | Self::AxumIdempotent | Self::Idempotent => true,
         }
     }
 
@@ -62,6 +76,7 @@ impl Subject {
         match self {
             Self::Bare => "bare",
             Self::Holding => "holding",
+            Self::Least => "least",
             Self::Onceward => "onceward",
             Self::AxumIdempotent => "axum-idempotent",
             Self::Idempotent => "idempotent",
@@ -73,6 +88,10 @@ impl Subject {
         Ok(match self {
             Self::Bare => orders::routes(|routes| routes),
             Self::Holding => orders::routes(|routes| routes.layer(from_fn(hold))),
+            Self::Least => {
+                let layer = from_fn_with_state(Arc::<Table>::default(), least::guard);
+                orders::routes(|routes| routes.layer(layer))
+            }
             Self::Onceward => {
                 let layer = onceward()?;
                 orders::routes(|routes| routes.layer(layer))
