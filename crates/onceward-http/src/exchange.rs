@@ -30,7 +30,7 @@ use crate::problem::{Code, Problem, whole_seconds};
 use crate::reply;
 use crate::right::{Begun, Kept, LetGo, Right};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
-use crate::seen::{self, Digest, Place};
+use crate::seen::{self, Digest, Known, Seen};
 use crate::speak::{self, Execution, Sensitive};
 use crate::trace::Trace;
 
@@ -57,8 +57,6 @@ struct Asked {
     head: Parts,
     whole: Whole,
     intent: Intent,
-    /// By which a retry can be known by its bytes.
-    digest: Option<Digest>,
 }
 
 impl Exchange {
@@ -93,12 +91,14 @@ impl Exchange {
         match begun {
             Ok(Begun::Execute(right)) => {
                 goes_on.set(); // What has begun is settled, whether its client waits or not.
-                self.remember(&asked, &right);
                 let usage = Usage::of(&self.shared, &asked.intent);
                 let handled = handle(inner, asked.into_execution(&right)).await;
                 self.settle(right, handled, usage).await
             }
-            Ok(Begun::Replay(replay)) => Ok(self.replay(replay).await),
+            Ok(Begun::Replay(replay)) => {
+                self.remember(&asked);
+                Ok(self.replay(replay).await)
+            }
             Ok(Begun::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
             Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
                 self.tell(Event::Unguarded);
@@ -132,8 +132,7 @@ impl Exchange {
             Held::Broken(_) => return Err(Problem::new(Code::InvalidBody)),
         };
         let subject = self.subject(&head, &whole.bytes);
-        let digest = self.digest(&scope, &key, &subject);
-        if let Some(replay) = digest.and_then(|digest| self.recall(digest)) {
+        if let Some(replay) = self.recall(&scope, &key, &subject) {
             return Ok(Ask::Again(replay));
         }
         let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(&subject)?;
@@ -141,12 +140,40 @@ impl Exchange {
         if let Some(reference) = &rules.reference {
             intent.reference = reference.find(&head, &decoded(&subject)?)?;
         }
-        Ok(Ask::Decide(Asked { head, whole, intent, digest }))
+        Ok(Ask::Decide(Asked { head, whole, intent }))
+    }
+
+    /// What a retry that was seen before came to, if it is settled.
+    fn recall(&self, scope: &Scope, key: &Key, subject: &Subject<'_>) -> Option<Replay> {
+        let seen = self.shared.seen.as_ref()?;
+        let known = seen.known(seen.name(key))?;
+        if self.digest(seen, scope, key, subject) != Some(known.digest) {
+            return None;
+        }
+        self.guard.engine.recall(&known.record, &known.fingerprint)
+    }
+
+    /// Has the next retry known by its bytes, if it is sent as this one was.
+    #[inline(never)]
+    fn remember(&self, asked: &Asked) {
+        let Some(seen) = &self.shared.seen else { return };
+        let Intent { scope, key, fingerprint, .. } = &asked.intent;
+        let subject = self.subject(&asked.head, &asked.whole.bytes);
+        let Some(digest) = self.digest(seen, scope, key, &subject) else { return };
+        let (name, fingerprint) = (seen.name(key), *fingerprint);
+        let record = self.guard.engine.identity().record_id(scope, key);
+        seen.remember(Known { name, digest, record, fingerprint });
     }
 
     /// By which a retry of this request can be known; `None` if it has to go the whole way.
-    fn digest(&self, scope: &Scope, key: &Key, subject: &Subject<'_>) -> Option<Digest> {
-        let seen = self.shared.seen.as_ref()?;
+    #[inline(never)]
+    fn digest(
+        &self,
+        seen: &Seen,
+        scope: &Scope,
+        key: &Key,
+        subject: &Subject<'_>,
+    ) -> Option<Digest> {
         let plain = self.shared.admission.is_none() && self.guard.rules.reference.is_none();
         if !plain || subject.body.len() > seen::BODY_BYTES_MAX {
             return None;
@@ -156,21 +183,6 @@ impl Exchange {
         fields.push(key.expose().as_bytes());
         self.guard.fingerprinter.looked_at(subject, &mut fields);
         Some(seen.digest(&fields))
-    }
-
-    /// What a request that was seen before came to, if it is settled.
-    fn recall(&self, digest: Digest) -> Option<Replay> {
-        let Place { record, fingerprint } = self.shared.seen.as_ref()?.place(digest)?;
-        self.guard.engine.recall(&record, &fingerprint)
-    }
-
-    fn remember(&self, asked: &Asked, right: &Right) {
-        if let Some(seen) = &self.shared.seen
-            && let (Some(digest), Some(record)) = (asked.digest, right.record())
-        {
-            let fingerprint = asked.intent.fingerprint;
-            seen.remember(digest, Place { record, fingerprint });
-        }
     }
 
     fn tell(&self, event: Event) {

@@ -2,8 +2,8 @@
 
 use http::Extensions;
 use onceward_core::{
-    Begin, BeginError, Disposition, Engine, Grant, Intent, OperationId, Outcome, Permit, RecordId,
-    Rejection, Replay, Settled,
+    Begin, BeginError, Disposition, Engine, Grant, Intent, OperationId, Outcome, Permit, Rejection,
+    Replay, Settled,
 };
 
 #[cfg(feature = "postgres")]
@@ -87,15 +87,6 @@ impl Right {
 
     pub(crate) fn operation(&self) -> OperationId {
         self.grant().operation()
-    }
-
-    /// The record that retries find the reply in; `None` where they have to ask for it.
-    pub(crate) fn record(&self) -> Option<RecordId> {
-        match self {
-            Self::Permit(permit) => Some(permit.record()),
-            #[cfg(feature = "postgres")]
-            Self::Transaction(_) => None,
-        }
     }
 
     /// Hands the handler what it works by.

@@ -1,14 +1,18 @@
-//! Requests that were seen before, by their bytes: a retry that is sent exactly as the first
-//! attempt was leads to its record at once, and its JSON is neither read nor hashed again.
+//! Retries that were seen before, by their bytes: one that is sent exactly as the one before it
+//! leads to its record at once, and its JSON is neither read nor hashed again.
 //!
 //! It only ever spares work. Whatever is not found here goes the whole way and comes to the
 //! same answer; so does whatever is not settled, or is in a store that cannot say so at once.
+//!
+//! A request is remembered when it is replayed, not when it first comes: most never come again,
+//! and would pay for those that do, and take their places.
 
-use onceward_core::{Ambient, Fingerprint, RecordId, SystemAmbient};
+use onceward_core::{Ambient, Fingerprint, Key, RecordId, SystemAmbient};
 use parking_lot::Mutex;
-use siphasher::sip128::SipHasher13;
+use siphasher::sip::SipHasher13;
+use siphasher::sip128;
 
-/// So many requests are remembered; a new one takes the place of an old one. 800 kilobytes.
+/// So many retries are remembered; a new one takes the place of an old one. 900 kilobytes.
 const SLOTS: usize = 8192;
 
 /// Larger bodies go the whole way: a hash of them would cost more than it spares.
@@ -45,45 +49,60 @@ impl Fields {
 
 /// See [the module](self).
 pub(crate) struct Seen {
-    hasher: SipHasher13,
+    names: SipHasher13,
+    digests: sip128::SipHasher13,
     slots: Box<[Mutex<Option<Known>>]>,
 }
 
-#[derive(Clone, Copy)]
-struct Known {
-    digest: Digest,
-    place: Place,
-}
-
-/// Where a request leads.
+/// A key as it is looked for: a hash, which tells a new key at the least expense. Another
+/// caller's key may have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Name(u64);
+
+/// A request, and where it leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) name: Name,
+    pub(crate) digest: Digest,
     pub(crate) record: RecordId,
     pub(crate) fingerprint: Fingerprint,
 }
 
 impl Seen {
     pub(crate) fn new() -> Self {
-        let keys = SystemAmbient::new().random();
-        let hasher = SipHasher13::new_with_keys(keys as u64, (keys >> 64) as u64);
-        Self { hasher, slots: (0..SLOTS).map(|_| Mutex::new(None)).collect() }
+        let ambient = SystemAmbient::new();
+        let keys = || {
+            let drawn = ambient.random();
+            (drawn as u64, (drawn >> 64) as u64)
+        };
+        let (names, digests) = (keys(), keys());
+        Self {
+            names: SipHasher13::new_with_keys(names.0, names.1),
+            digests: sip128::SipHasher13::new_with_keys(digests.0, digests.1),
+            slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
+        }
+    }
+
+    pub(crate) fn name(&self, key: &Key) -> Name {
+        Name(self.names.hash(key.expose().as_bytes()))
     }
 
     pub(crate) fn digest(&self, fields: &Fields) -> Digest {
-        Digest(self.hasher.hash(&fields.0).as_u128())
+        Digest(self.digests.hash(&fields.0).as_u128())
     }
 
-    pub(crate) fn place(&self, digest: Digest) -> Option<Place> {
-        let known = *self.slot(digest).lock();
-        known.filter(|known| known.digest == digest).map(|known| known.place)
+    /// What was last replayed under a name.
+    pub(crate) fn known(&self, name: Name) -> Option<Known> {
+        let known = self.slot(name).lock();
+        known.as_ref().filter(|known| known.name == name).copied()
     }
 
-    pub(crate) fn remember(&self, digest: Digest, place: Place) {
-        *self.slot(digest).lock() = Some(Known { digest, place });
+    pub(crate) fn remember(&self, known: Known) {
+        *self.slot(known.name).lock() = Some(known);
     }
 
-    fn slot(&self, digest: Digest) -> &Mutex<Option<Known>> {
-        &self.slots[digest.0 as usize % SLOTS]
+    fn slot(&self, name: Name) -> &Mutex<Option<Known>> {
+        &self.slots[name.0 as usize % SLOTS]
     }
 }
 
@@ -97,13 +116,13 @@ mod tests {
         seen.digest(&all)
     }
 
-    fn place(byte: u8) -> Place {
-        let record = RecordId::from_bytes([byte; 32]);
-        Place { record, fingerprint: Fingerprint::from_digest(0, [byte; 32]) }
+    fn known(name: Name, byte: u8) -> Known {
+        let (digest, record) = (Digest(byte.into()), RecordId::from_bytes([byte; 32]));
+        Known { name, digest, record, fingerprint: Fingerprint::from_digest(0, [byte; 32]) }
     }
 
     #[test]
-    fn what_was_seen_is_found_and_nothing_else() {
+    fn a_digest_is_of_each_field_and_of_the_layer() {
         let seen = Seen::new();
         let (one, other) = (digest(&seen, &["a", "b"]), digest(&seen, &["ab", ""]));
         assert_ne!(one, other, "fields do not run together");
@@ -116,18 +135,27 @@ mod tests {
             seen.digest(&fields)
         });
         assert!((1..4).all(|n| !lists[..n].contains(&lists[n])), "nor do lists");
-        seen.remember(one, place(1));
-        assert_eq!(seen.place(one), Some(place(1)));
-        assert_eq!(seen.place(other), None);
         assert_ne!(digest(&Seen::new(), &["a", "b"]), one, "each layer draws its own keys");
+    }
+
+    #[test]
+    fn what_was_remembered_is_found_and_nothing_else() {
+        let seen = Seen::new();
+        let [name, other] = ["k", "l"].map(|key| seen.name(&Key::new(key).unwrap()));
+        assert_eq!(seen.known(name), None);
+        for byte in [1, 2] {
+            seen.remember(known(name, byte));
+            assert_eq!(seen.known(name), Some(known(name, byte)));
+        }
+        assert_eq!(seen.known(other), None);
     }
 
     #[test]
     fn of_two_in_one_slot_the_later_is_known() {
         let seen = Seen::new();
-        let (one, two) = (Digest(7), Digest(7 + SLOTS as u128));
-        seen.remember(one, place(1));
-        seen.remember(two, place(2));
-        assert_eq!((seen.place(one), seen.place(two)), (None, Some(place(2))));
+        let (one, two) = (Name(7), Name(7 + SLOTS as u64));
+        seen.remember(known(one, 1));
+        seen.remember(known(two, 2));
+        assert_eq!((seen.known(one), seen.known(two)), (None, Some(known(two, 2))));
     }
 }

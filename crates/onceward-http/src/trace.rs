@@ -15,6 +15,9 @@ pub(crate) struct Trace(Span);
 
 impl Trace {
     pub(crate) fn begin(operation: &str) -> Self {
+        if !tracing::span_enabled!(target: TRACE_TARGET, tracing::Level::INFO) {
+            return Self(Span::none());
+        }
         Self(tracing::info_span!(
             target: TRACE_TARGET,
             "idempotency.claim",

@@ -12,7 +12,6 @@ use super::held::Held;
 use super::keeper::{Kept, Place};
 use super::leftover;
 use crate::ids::{DownstreamKey, Fence, OperationId};
-use crate::intent::RecordId;
 use crate::outcome::Outcome;
 use crate::store::{SettleRequest, Settlement};
 
@@ -156,11 +155,6 @@ impl Permit {
     /// What a handler may know.
     pub fn grant(&self) -> &Grant {
         &self.grant
-    }
-
-    /// The record that it is about.
-    pub fn record(&self) -> RecordId {
-        self.unsettled.held.id
     }
 
     /// It succeeded: every retry gets this outcome.
