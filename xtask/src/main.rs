@@ -63,7 +63,7 @@ enum Xtask {
     Bench {
         /// Only this one
         only: Option<bench::Benchmark>,
-        /// Arguments of the benchmark; `--help` or its file lists them
+        /// Arguments of the benchmark; its file lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
         arguments: Vec<String>,
     },

@@ -153,7 +153,8 @@ impl Exchange {
         self.guard.engine.recall(&known.record, &known.fingerprint)
     }
 
-    /// Has the next retry known by its bytes, if it is sent as this one was.
+    /// Has the next retry known by its bytes, if it is sent as this one was. Not inlined, as
+    /// [`digest`](Self::digest) is not: first requests need neither.
     #[inline(never)]
     fn remember(&self, asked: &Asked) {
         let Some(seen) = &self.shared.seen else { return };

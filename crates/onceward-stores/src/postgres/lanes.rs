@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::error::Fault;
 use super::session::{Pools, Session, connection};
-use super::steps::{Kept, Steps};
+use super::steps::{KeptUntil, Steps};
 
 /// Calls on their way. Dropped, it ends its tasks; whoever still waits learns that its call may
 /// have been applied.
@@ -71,7 +71,7 @@ impl Drop for Lanes {
 pub(super) enum Job {
     Claim(Box<ClaimRequest>, Reply<Claim>),
     Renew(RenewRequest, Reply<Fenced<Lease>>),
-    Settle(Box<SettleRequest>, Reply<Fenced<Kept>>),
+    Settle(Box<SettleRequest>, Reply<Fenced<KeptUntil>>),
 }
 
 #[derive(Debug)]
@@ -146,7 +146,7 @@ type Calls<R, A> = Vec<(R, Option<Reply<A>>)>;
 struct Batch {
     claims: Calls<Box<ClaimRequest>, Claim>,
     renewals: Calls<RenewRequest, Fenced<Lease>>,
-    settlements: Calls<Box<SettleRequest>, Fenced<Kept>>,
+    settlements: Calls<Box<SettleRequest>, Fenced<KeptUntil>>,
 }
 
 impl Batch {
@@ -255,7 +255,7 @@ impl Lane {
     async fn settlements(
         &self,
         session: &Session<'_>,
-        calls: &mut Calls<Box<SettleRequest>, Fenced<Kept>>,
+        calls: &mut Calls<Box<SettleRequest>, Fenced<KeptUntil>>,
     ) {
         let requests: Vec<&SettleRequest> = calls.iter().map(|(call, _)| &**call).collect();
         let mut answers = self.steps.settlements(session, &requests).await;

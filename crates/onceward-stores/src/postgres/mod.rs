@@ -92,7 +92,7 @@ use lanes::{Job, Lanes};
 use row::Seen;
 use session::{ADMIN_TIMEOUT, Ask as _, Pools, Session, connection};
 use sql::Statement;
-pub(crate) use steps::Kept;
+pub(crate) use steps::KeptUntil;
 use steps::Steps;
 use watch::{Source, Watch};
 
@@ -175,7 +175,7 @@ impl PostgresStore {
     pub(crate) async fn settle_and_tell(
         &self,
         request: &SettleRequest,
-    ) -> Result<Fenced<Kept>, StoreError> {
+    ) -> Result<Fenced<KeptUntil>, StoreError> {
         self.lanes.send(&self.steps, |reply| Job::Settle(Box::new(request.clone()), reply)).await
     }
 

@@ -37,7 +37,7 @@ pub(super) struct Steps {
 
 /// Until when the server keeps what was settled; `None` for what stays until somebody knows, or
 /// if it was settled before.
-pub(crate) type Kept = Option<Timestamp>;
+pub(crate) type KeptUntil = Option<Timestamp>;
 
 /// The answers to many calls, in their order.
 type Answers<A> = Vec<Result<A, Fault>>;
@@ -171,7 +171,7 @@ impl Steps {
         &self,
         ask: &impl Ask,
         calls: &[&SettleRequest],
-    ) -> Answers<Fenced<Kept>> {
+    ) -> Answers<Fenced<KeptUntil>> {
         let mut open = Open::new(calls.iter().map(|call| call.id));
         while !open.is_done() {
             let wave: Vec<_> = open.firsts().collect();
@@ -200,7 +200,7 @@ impl Steps {
         &self,
         ask: &impl Ask,
         calls: &[&SettleRequest],
-    ) -> Result<HashMap<RecordId, Kept>, Fault> {
+    ) -> Result<HashMap<RecordId, KeptUntil>, Fault> {
         for call in calls.iter().filter(|call| call.settlement != Settlement::Unknown) {
             self.keep_ms.store(row::millis(call.retention.keep), Ordering::Relaxed);
         }
@@ -454,7 +454,7 @@ fn renewed(rows: &[impl Columns]) -> Result<HashMap<RecordId, Timestamp>, Undeco
     rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time(row)?))).collect()
 }
 
-fn settled(rows: &[impl Columns]) -> Result<HashMap<RecordId, Kept>, Undecodable> {
+fn settled(rows: &[impl Columns]) -> Result<HashMap<RecordId, KeptUntil>, Undecodable> {
     rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time_if_any(row)?))).collect()
 }
 

@@ -54,7 +54,7 @@ use tokio::sync::Semaphore;
 pub use settings::Settings;
 
 use crate::grants::{Grant, Grants};
-use crate::postgres::{Kept, PostgresStore};
+use crate::postgres::{KeptUntil, PostgresStore};
 use crate::redis::link::Address;
 use cache::{Cache, Put};
 use trust::{Last, Trust};
@@ -125,7 +125,7 @@ impl Tiered {
     }
 
     /// Keeps what was settled, so that not even the first replay has to ask PostgreSQL.
-    async fn keep_settled(&self, request: &SettleRequest, kept: Kept, before: &Last) {
+    async fn keep_settled(&self, request: &SettleRequest, kept: KeptUntil, before: &Last) {
         let grant = self.grants.recall(request.id, request.holder.fence);
         let state = kept.and_then(|until| settled_state(request, until));
         match (state, grant) {

@@ -22,10 +22,10 @@ struct MovedTiers {
 }
 
 impl MovedTiers {
-    fn over(authority: Option<Moved>) -> Option<Self> {
+    fn over(authority: Moved) -> Option<Self> {
         shared()?;
         let settings = Settings { trust: Duration::ZERO, ..settings() };
-        Some(Self { authority: authority?, settings })
+        Some(Self { authority, settings })
     }
 
     async fn store(&self) -> Tiered {
@@ -54,7 +54,7 @@ impl Harness for MovedTiers {
 /// with PostgreSQL's retention all the same.
 #[tokio::test]
 async fn an_entry_ends_with_its_retention_although_this_machine_is_ahead() {
-    let Some(tiers) = MovedTiers::over(directly()) else { return };
+    let Some(tiers) = directly().and_then(MovedTiers::over) else { return };
     let store = tiers.store().await;
     let holder = granted(&store, "key").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -86,11 +86,11 @@ impl Harness for RealTime {
 mod on_a_clock_that_is_moved {
     use super::*;
 
-    onceward_testkit::store_conformance!(or_skip MovedTiers::over(directly()));
+    onceward_testkit::store_conformance!(or_skip directly().and_then(MovedTiers::over));
 
     #[test]
     fn answers_as_the_truth_table_does() {
-        super::answers_as_the_truth_table_does(|| MovedTiers::over(exactly()), 20);
+        super::answers_as_the_truth_table_does(|| exactly().and_then(MovedTiers::over), 20);
     }
 }
 
@@ -103,5 +103,5 @@ mod on_the_servers_own_clock {
 mod sealed {
     use super::*;
 
-    onceward_testkit::store_conformance!(or_skip MovedTiers::over(directly()).map(SealedOver));
+    onceward_testkit::store_conformance!(or_skip directly().and_then(MovedTiers::over).map(SealedOver));
 }
