@@ -53,6 +53,14 @@ proptest! {
     }
 
     #[test]
+    fn a_small_document_is_written_as_any_other_is(tree in trees(), dice: u64) {
+        // Which takes the longer way, and takes nothing out.
+        let nothing = Selection::new(&[] as &[&str], &[NOWHERE]).unwrap();
+        let text = write(&tree, &mut Dice(dice));
+        prop_assert_eq!(selected(&text, &Selection::everything()), selected(&text, &nothing));
+    }
+
+    #[test]
     fn what_is_excluded_counts_as_absent(tree in trees(), dice: u64) {
         let mut dice = Dice(dice);
         let path = member_path(&tree, &mut dice);
@@ -98,6 +106,9 @@ proptest! {
         prop_assert_eq!(tree == mutated, parts == others);
     }
 }
+
+/// Longer than any name of a member here.
+const NOWHERE: &str = "/there is no such member";
 
 fn form(text: &str) -> Vec<u8> {
     let mut out = Vec::new();

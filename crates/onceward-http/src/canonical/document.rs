@@ -5,6 +5,7 @@ use std::slice;
 
 use smallvec::SmallVec;
 
+use super::parser::Word;
 use super::selection::Cut;
 
 /// Every value and every member's name in the order of the text. A container is followed by
@@ -13,7 +14,7 @@ pub(super) struct Document<'t> {
     pub(super) text: &'t str,
     /// What could not be borrowed from the text: strings with escapes, and numbers in their
     /// canonical form.
-    pub(super) made: String,
+    pub(super) made: Vec<u8>,
     pub(super) nodes: Vec<Node>,
     /// The names of all objects' members, each object's together and sorted.
     pub(super) members: SmallVec<[NodeId; 32]>,
@@ -36,9 +37,7 @@ pub(super) type NodeId = u32;
 
 #[derive(Clone, Copy)]
 pub(super) enum Node {
-    Null,
-    False,
-    True,
+    Word(Word),
     /// In `made`, as it is written.
     Number(Span),
     /// In the text.
@@ -83,7 +82,7 @@ impl Document<'_> {
     }
 
     pub(super) fn made(&self, span: Span) -> &[u8] {
-        &self.made.as_bytes()[span.range()]
+        &self.made[span.range()]
     }
 
     /// The text of a string, which is UTF-8.

@@ -1,6 +1,7 @@
 //! Writing the canonical form.
 
 use super::document::{Document, Node, NodeId, Step};
+use super::parser::Container;
 use super::selection::{Cut, Target};
 
 /// Appends values of a document, in the form that [the module](super) lists.
@@ -25,9 +26,7 @@ impl<'d> Encoder<'d> {
 
     pub(super) fn value(&mut self, id: NodeId, cut: Cut<'_>) {
         match self.document.node(id) {
-            Node::Null => self.out.push(b'z'),
-            Node::False => self.out.push(b'f'),
-            Node::True => self.out.push(b't'),
+            Node::Word(word) => self.out.push(word.form()),
             Node::Number(span) => self.out.extend_from_slice(self.document.made(span)),
             Node::Borrowed(_) | Node::Unescaped(_) => self.string(self.document.string(id)),
             Node::Array { .. } | Node::Object { .. } => self.container(id, cut),
@@ -50,15 +49,18 @@ impl<'d> Encoder<'d> {
 
     /// What stands before a container's children.
     pub(super) fn open(&mut self, id: NodeId) {
-        self.out.push(if self.is_array(id) { b'[' } else { b'{' });
+        self.out.push(self.container_at(id).brackets().0);
     }
 
     pub(super) fn close(&mut self, id: NodeId) {
-        self.out.push(if self.is_array(id) { b']' } else { b'}' });
+        self.out.push(self.container_at(id).brackets().1);
     }
 
-    fn is_array(&self, id: NodeId) -> bool {
-        matches!(self.document.node(id), Node::Array { .. })
+    fn container_at(&self, id: NodeId) -> Container {
+        match self.document.node(id) {
+            Node::Array { .. } => Container::Array,
+            _ => Container::Object,
+        }
     }
 
     /// What stands before a child.
@@ -82,17 +84,24 @@ impl<'d> Encoder<'d> {
     }
 
     fn string(&mut self, text: &[u8]) {
-        self.out.push(b's');
-        self.length(text.len());
-        self.out.extend_from_slice(text);
+        write_text(self.out, text);
     }
+}
 
-    /// Seven bits a byte, the lowest first.
-    fn length(&mut self, mut length: usize) {
-        while length >= 0x80 {
-            self.out.push(length as u8 | 0x80);
-            length >>= 7;
-        }
-        self.out.push(length as u8);
+/// Appends a string.
+#[inline]
+pub(super) fn write_text(out: &mut Vec<u8>, text: &[u8]) {
+    if text.len() < 0x80 {
+        out.extend_from_slice(&[b's', text.len() as u8]);
+        return out.extend_from_slice(text);
     }
+    out.push(b's');
+    let mut length = text.len();
+    // Seven bits a byte, the lowest first.
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend_from_slice(text);
 }

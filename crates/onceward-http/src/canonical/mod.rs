@@ -6,10 +6,11 @@
 //! of items, the type of a value, `null` or absent, every code point (no Unicode
 //! normalisation). This is **not** RFC 8785, whose number rule would make two amounts equal.
 //!
-//! A text is read once into a flat list of nodes ([`document`], [`parser`], [`number`]), the
-//! members of each object are sorted when it closes, and a walk over the nodes writes the form
-//! ([`encoder`]). So a byte is copied twice at most, however deep it is, and all takes time
-//! linear in the text, but for the sorting (`n log n`). No value is ever in an error, and of
+//! A small text is written in its form while it is read ([`parser`], [`number`], [`direct`]).
+//! Any other is read into a flat list of nodes ([`document`], [`builder`]), and a walk over the
+//! nodes writes the form ([`encoder`]). Either way the members of each object are sorted when it
+//! closes, a byte is copied a few times at most, however deep it is, and all takes time linear in
+//! the text, but for the sorting (`n log n`). No value is ever in an error, and of
 //! the parts only hashes and pointers are given out ([`parts`]).
 //!
 //! # The form
@@ -30,6 +31,8 @@
 //! The power of ten is written in decimal however large it is, so `1e999999999999999999999` is
 //! exact and costs no more than its text.
 
+mod builder;
+mod direct;
 mod document;
 mod encoder;
 mod number;
@@ -63,6 +66,21 @@ pub fn canonicalize(
     text: &[u8],
     selection: &Selection,
     out: &mut Vec<u8>,
+    mut parts: Option<&mut Vec<Part>>,
+) -> Result<(), Unclean> {
+    if selection.is_everything()
+        && let Some(written) = directly(text, out, parts.as_deref_mut())
+    {
+        return written;
+    }
+    by_document(text, selection, out, parts)
+}
+
+/// Does what [`canonicalize`] does, with a document of any size and any selection.
+fn by_document(
+    text: &[u8],
+    selection: &Selection,
+    out: &mut Vec<u8>,
     parts: Option<&mut Vec<Part>>,
 ) -> Result<(), Unclean> {
     let document = Document::parse(text)?;
@@ -73,6 +91,26 @@ pub fn canonicalize(
         Some(parts) => Plan::of(&document, selection).carry_out(encoder, Hashes::new(parts)),
     }
     Ok(())
+}
+
+/// Does what [`canonicalize`] does with a small document; `None`, and nothing, with another.
+fn directly(
+    text: &[u8],
+    out: &mut Vec<u8>,
+    mut parts: Option<&mut Vec<Part>>,
+) -> Option<Result<(), Unclean>> {
+    let begin = (out.len(), parts.as_ref().map_or(0, |parts| parts.len()));
+    let written = match parser::checked(text) {
+        Ok(text) => direct::write(text, out, parts.as_deref_mut()),
+        Err(unclean) => Some(Err(unclean)),
+    };
+    if written != Some(Ok(())) {
+        out.truncate(begin.0);
+        if let Some(parts) = parts {
+            parts.truncate(begin.1);
+        }
+    }
+    written
 }
 
 /// The JSON pointers of the parts that [`canonicalize`] gives for this text, in their order.

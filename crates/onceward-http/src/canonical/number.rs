@@ -1,6 +1,6 @@
 //! A JSON number by its exact decimal value.
 
-use std::fmt::Write;
+use std::io::Write;
 
 /// So many digits of a power of ten are surely an `i64`, also after [`Number::write`] has
 /// moved the decimal point across the text.
@@ -48,7 +48,7 @@ impl<'t> Number<'t> {
     }
 
     /// Appends the canonical form: see [the module](super).
-    pub(super) fn write(&self, out: &mut String) {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut integer = self.integer;
         let mut fraction = without_last_zeros(self.fraction);
         // The power of ten, if all remaining digits are read as one whole number.
@@ -61,32 +61,34 @@ impl<'t> Number<'t> {
             fraction = without_first_zeros(fraction);
         }
         if integer.is_empty() && fraction.is_empty() {
-            return out.push('0');
+            return out.push(b'0');
         }
-        out.push(if self.negative { '-' } else { '+' });
-        out.push_str(integer);
-        out.push_str(fraction);
+        out.push(if self.negative { b'-' } else { b'+' });
+        out.extend_from_slice(integer.as_bytes());
+        out.extend_from_slice(fraction.as_bytes());
         self.write_exponent(point, out);
-        out.push(';');
+        out.push(b';');
     }
 
-    fn write_exponent(&self, point: i64, out: &mut String) {
+    fn write_exponent(&self, point: i64, out: &mut Vec<u8>) {
         let exponent = without_first_zeros(self.exponent);
         if exponent.len() > EXPONENT_DIGITS_MAX {
             let towards_zero = self.exponent_negative != (point < 0);
-            out.push_str(if self.exponent_negative { "e-" } else { "e" });
+            out.extend_from_slice(if self.exponent_negative { b"e-" } else { b"e" });
             return write_sum(exponent, point.unsigned_abs(), towards_zero, out);
         }
         let exponent = exponent.bytes().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
         let sum = point + if self.exponent_negative { -exponent } else { exponent };
-        if sum != 0 {
-            write!(out, "e{sum}").expect("a string takes everything");
+        match sum {
+            0 => {}
+            1..=9 => out.extend_from_slice(&[b'e', b'0' + sum as u8]),
+            _ => write!(out, "e{sum}").expect("memory takes everything"),
         }
     }
 }
 
 /// Appends `digits + small`, or `digits - small`, which must not be negative.
-fn write_sum(digits: &str, small: u64, subtract: bool, out: &mut String) {
+fn write_sum(digits: &str, small: u64, subtract: bool, out: &mut Vec<u8>) {
     let mut sum: Vec<u8> = digits.bytes().map(|digit| digit - b'0').collect();
     let mut carry = small;
     for digit in sum.iter_mut().rev() {
@@ -101,10 +103,10 @@ fn write_sum(digits: &str, small: u64, subtract: bool, out: &mut String) {
         carry = carry / 10 + u64::from(over);
     }
     if carry > 0 {
-        write!(out, "{carry}").expect("a string takes everything");
+        write!(out, "{carry}").expect("memory takes everything");
     }
     let leading = if carry > 0 { 0 } else { sum.iter().take_while(|digit| **digit == 0).count() };
-    out.extend(sum[leading..].iter().map(|digit| char::from(b'0' + digit)));
+    out.extend(sum[leading..].iter().map(|digit| b'0' + digit));
 }
 
 /// Where the run of digits that begins here ends.

@@ -1,9 +1,8 @@
-//! Reading a JSON text, strictly by RFC 8259.
+//! Reading a JSON text, strictly by RFC 8259, for whoever listens.
 
-use smallvec::SmallVec;
 use thiserror::Error;
 
-use super::document::{Document, Node, NodeId, Shape, Span};
+use super::document::Span;
 use super::number::Number;
 
 /// How many containers may stand in one another. Real documents have fewer than ten; the
@@ -43,203 +42,234 @@ pub enum Unclean {
     TooLong,
 }
 
-impl<'t> Document<'t> {
-    pub(super) fn parse(text: &'t [u8]) -> Result<Self, Unclean> {
-        if text.len() > TEXT_BYTES_MAX {
-            return Err(Unclean::TooLong);
+/// Who is told what a text consists of, in its order.
+///
+/// A container is opened, then each child is announced and told, then it is closed. Whoever
+/// listens may stop the reading.
+pub(super) trait Listener {
+    /// What is remembered of a container that is open.
+    type Open;
+
+    fn word(&mut self, word: Word) -> Result<(), Stop>;
+    fn number(&mut self, number: &Number<'_>) -> Result<(), Stop>;
+    fn string(&mut self, text: Text<'_>) -> Result<(), Stop>;
+
+    /// A container that stands in so many others, itself counted.
+    fn open(&mut self, container: Container, depth: usize) -> Result<Self::Open, Stop>;
+    /// The next child is the member of this name.
+    fn member(&mut self, open: &Self::Open, name: Text<'_>) -> Result<(), Stop>;
+    /// The next child is the item of this index.
+    fn item(&mut self, open: &Self::Open, index: usize) -> Result<(), Stop>;
+    fn close(&mut self, open: Self::Open, children: usize) -> Result<(), Stop>;
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    Null,
+    False,
+    True,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Container {
+    Array,
+    Object,
+}
+
+impl Word {
+    /// Its canonical form.
+    pub(super) fn form(self) -> u8 {
+        match self {
+            Self::Null => b'z',
+            Self::False => b'f',
+            Self::True => b't',
         }
-        let text = str::from_utf8(text).map_err(|_| Unclean::InvalidUtf8)?;
-        if text.starts_with('\u{feff}') {
-            return Err(Unclean::ByteOrderMark);
-        }
-        Parser::new(text).document()
     }
 }
 
-struct Parser<'t> {
-    bytes: &'t [u8],
-    at: usize,
-    document: Document<'t>,
-    /// The members of the objects that are open, the innermost object's last.
-    open: SmallVec<[Member; 16]>,
-    depth: usize,
+impl Container {
+    /// Before and behind its children, in JSON and in the canonical form alike.
+    pub(super) fn brackets(self) -> (u8, u8) {
+        match self {
+            Self::Array => (b'[', b']'),
+            Self::Object => (b'{', b'}'),
+        }
+    }
 }
 
-/// A member's name, with its first bytes at hand: they decide most comparisons.
+/// A string without its quotes.
 #[derive(Clone, Copy)]
-struct Member {
-    prefix: u64,
-    name: NodeId,
+pub(super) enum Text<'a> {
+    /// As it stands there in the text.
+    Plain(Span),
+    /// It had escapes.
+    Unescaped(&'a str),
 }
 
-impl<'t> Parser<'t> {
-    fn new(text: &'t str) -> Self {
-        let nodes = Vec::with_capacity(text.len() / 8 + 4);
-        let made = String::with_capacity(text.len() / 8);
-        let document =
-            Document { text, made, nodes, members: SmallVec::new(), shape: Shape::default() };
-        Self { bytes: text.as_bytes(), at: 0, document, open: SmallVec::new(), depth: 0 }
+/// Why the reading ends early: [`Unclean`] without its place, which the parser knows, or that
+/// whoever listens has no room for such a document. In one byte, as every step may end so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Syntax,
+    LoneSurrogate,
+    DuplicateMember,
+    TooDeep,
+    TooMuch,
+}
+
+/// The text, if it may be JSON at all.
+pub(super) fn checked(text: &[u8]) -> Result<&str, Unclean> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(Unclean::TooLong);
+    }
+    let text = str::from_utf8(text).map_err(|_| Unclean::InvalidUtf8)?;
+    if text.starts_with('\u{feff}') {
+        return Err(Unclean::ByteOrderMark);
+    }
+    Ok(text)
+}
+
+/// Tells a listener of a [`checked`] text; `None` if the listener had no room for it.
+pub(super) fn read(text: &str, listener: &mut impl Listener) -> Option<Result<(), Unclean>> {
+    let unescaped = String::new();
+    let mut parser = Parser { text, depth: 0, wrong_at: 0, unescaped, listener };
+    match parser.document() {
+        Ok(()) => Some(Ok(())),
+        Err(Stop::Syntax) => Some(Err(Unclean::Syntax { at: parser.wrong_at })),
+        Err(Stop::LoneSurrogate) => Some(Err(Unclean::LoneSurrogate)),
+        Err(Stop::DuplicateMember) => Some(Err(Unclean::DuplicateMember)),
+        Err(Stop::TooDeep) => Some(Err(Unclean::TooDeep)),
+        Err(Stop::TooMuch) => None,
+    }
+}
+
+/// Reads by functions that take the place where something begins and return the place behind
+/// it, so that it stays in a register: nearly every step depends on the one before.
+struct Parser<'t, 'l, L> {
+    text: &'t str,
+    depth: usize,
+    /// Where the text is not JSON any more.
+    wrong_at: usize,
+    /// The last string that had escapes.
+    unescaped: String,
+    listener: &'l mut L,
+}
+
+impl<L: Listener> Parser<'_, '_, L> {
+    fn document(&mut self) -> Result<(), Stop> {
+        let end = self.value(self.blanks(0))?;
+        let end = self.blanks(end);
+        if end == self.text.len() { Ok(()) } else { Err(self.syntax(end)) }
     }
 
-    fn document(mut self) -> Result<Document<'t>, Unclean> {
-        self.blanks();
-        self.value()?;
-        self.blanks();
-        match self.peek() {
-            None => Ok(self.document),
-            Some(_) => Err(self.syntax()),
+    fn value(&mut self, at: usize) -> Result<usize, Stop> {
+        match self.peek(at) {
+            Some(b'"') => self.string(at, L::string),
+            Some(b'{') => self.container(at, Container::Object),
+            Some(b'[') => self.container(at, Container::Array),
+            Some(b'-' | b'0'..=b'9') => self.number(at),
+            Some(b't') => self.word(at, b"true", Word::True),
+            Some(b'f') => self.word(at, b"false", Word::False),
+            Some(b'n') => self.word(at, b"null", Word::Null),
+            _ => Err(self.syntax(at)),
         }
     }
 
-    fn value(&mut self) -> Result<(), Unclean> {
-        match self.peek() {
-            Some(b'{') => self.nested(Self::object),
-            Some(b'[') => self.nested(Self::array),
-            _ => self.scalar(),
-        }
-    }
-
-    fn scalar(&mut self) -> Result<(), Unclean> {
-        self.document.shape.leaves += 1;
-        match self.peek() {
-            Some(b'"') => self.string(),
-            Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.word(b"true", Node::True),
-            Some(b'f') => self.word(b"false", Node::False),
-            Some(b'n') => self.word(b"null", Node::Null),
-            _ => Err(self.syntax()),
-        }
-    }
-
-    fn nested(
-        &mut self,
-        container: impl FnOnce(&mut Self) -> Result<(), Unclean>,
-    ) -> Result<(), Unclean> {
+    fn container(&mut self, at: usize, container: Container) -> Result<usize, Stop> {
         if self.depth == DEPTH_MAX {
-            return Err(Unclean::TooDeep);
+            return Err(Stop::TooDeep);
         }
         self.depth += 1;
-        self.at += 1;
-        self.document.shape.depth = self.document.shape.depth.max(self.depth);
-        container(self)?;
+        let open = self.listener.open(container, self.depth)?;
+        let (_, bracket) = container.brackets();
+        let mut children = 0;
+        let mut at = self.blanks(at + 1);
+        if self.peek(at) != Some(bracket) {
+            loop {
+                at = self.child(at, &open, container, children)?;
+                children += 1;
+                if self.peek(at) != Some(b',') {
+                    break;
+                }
+                at = self.blanks(at + 1);
+            }
+        }
+        let end = self.expect(at, bracket)?;
         self.depth -= 1;
-        Ok(())
+        self.listener.close(open, children)?;
+        Ok(end)
     }
 
-    fn array(&mut self) -> Result<(), Unclean> {
-        let id = self.push(Node::Null);
-        let mut items = 0;
-        self.blanks();
-        if self.take(b']') {
-            self.document.shape.leaves += 1;
-        } else {
-            loop {
-                self.blanks();
-                self.value()?;
-                self.blanks();
-                items += 1;
-                if !self.take(b',') {
-                    break;
+    fn child(
+        &mut self,
+        at: usize,
+        open: &L::Open,
+        of: Container,
+        index: usize,
+    ) -> Result<usize, Stop> {
+        let at = match of {
+            Container::Array => {
+                self.listener.item(open, index)?;
+                at
+            }
+            Container::Object => {
+                if self.peek(at) != Some(b'"') {
+                    return Err(self.syntax(at));
                 }
+                let end = self.string(at, |listener, name| listener.member(open, name))?;
+                let behind = self.expect(self.blanks(end), b':')?;
+                self.blanks(behind)
             }
-            self.expect(b']')?;
-        }
-        self.document.shape.items = self.document.shape.items.max(items);
-        self.document.nodes[id] = Node::Array { end: self.next_id() };
-        Ok(())
+        };
+        let end = self.value(at)?;
+        Ok(self.blanks(end))
     }
 
-    fn object(&mut self) -> Result<(), Unclean> {
-        let id = self.push(Node::Null);
-        let first = self.open.len();
-        self.blanks();
-        if self.take(b'}') {
-            self.document.shape.leaves += 1;
-        } else {
-            loop {
-                self.member()?;
-                if !self.take(b',') {
-                    break;
-                }
+    /// Reads a string, up to behind its second quote, and tells it.
+    #[inline]
+    fn string(
+        &mut self,
+        at: usize,
+        tell: impl FnOnce(&mut L, Text<'_>) -> Result<(), Stop>,
+    ) -> Result<usize, Stop> {
+        let end = special(self.text.as_bytes(), at + 1);
+        match self.peek(end) {
+            Some(b'"') => {
+                tell(self.listener, Text::Plain(Span::new(at + 1..end)))?;
+                Ok(end + 1)
             }
-            self.expect(b'}')?;
-        }
-        let members = self.close(first)?;
-        self.document.nodes[id] = Node::Object { end: self.next_id(), members };
-        Ok(())
-    }
-
-    fn member(&mut self) -> Result<(), Unclean> {
-        self.blanks();
-        if self.peek() != Some(b'"') {
-            return Err(self.syntax());
-        }
-        let name = self.next_id();
-        self.string()?;
-        let prefix = prefix(self.document.string(name));
-        self.open.push(Member { prefix, name });
-        self.blanks();
-        self.expect(b':')?;
-        self.blanks();
-        self.value()?;
-        self.blanks();
-        Ok(())
-    }
-
-    /// Sorts the members of the object that closes, and moves them to the document.
-    fn close(&mut self, first: usize) -> Result<Span, Unclean> {
-        let Self { document, open, .. } = self;
-        let members = &mut open[first..];
-        let less = |a: &Member, b: &Member| document.order(a, b).is_lt();
-        if !members.is_sorted_by(less) {
-            members.sort_unstable_by(|a, b| document.order(a, b));
-            // Strictly, which only members of the same name can still prevent.
-            if !members.is_sorted_by(less) {
-                return Err(Unclean::DuplicateMember);
+            Some(b'\\') => {
+                let end = self.unescape(at + 1, end)?;
+                tell(self.listener, Text::Unescaped(&self.unescaped))?;
+                Ok(end)
             }
+            _ => Err(self.syntax(end)),
         }
-        let start = document.members.len();
-        document.members.extend(open.drain(first..).map(|member| member.name));
-        Ok(Span::new(start..document.members.len()))
     }
 
-    fn string(&mut self) -> Result<(), Unclean> {
-        let start = self.at + 1;
-        self.at = special(self.bytes, start);
-        if self.peek() == Some(b'\\') {
-            return self.unescape(start);
-        }
-        let end = self.at;
-        self.expect(b'"')?;
-        self.push(Node::Borrowed(Span::new(start..end)));
-        Ok(())
-    }
-
-    /// A string that has an escape, from the first one on.
-    fn unescape(&mut self, start: usize) -> Result<(), Unclean> {
-        let made = self.document.made.len();
-        let mut plain = start;
+    /// A string that has an escape, the first one at `escape`.
+    #[cold]
+    fn unescape(&mut self, start: usize, escape: usize) -> Result<usize, Stop> {
+        self.unescaped.clear();
+        let (mut plain, mut at) = (start, escape);
         loop {
-            self.document.made.push_str(&self.document.text[plain..self.at]);
-            match self.peek() {
+            self.unescaped.push_str(&self.text[plain..at]);
+            match self.peek(at) {
                 Some(b'\\') => {
-                    let decoded = self.escape()?;
-                    self.document.made.push(decoded);
+                    let (decoded, end) = self.escape(at)?;
+                    self.unescaped.push(decoded);
+                    plain = end;
                 }
-                Some(b'"') => break,
-                _ => return Err(self.syntax()),
+                Some(b'"') => return Ok(at + 1),
+                _ => return Err(self.syntax(at)),
             }
-            plain = self.at;
-            self.at = special(self.bytes, plain);
+            at = special(self.text.as_bytes(), plain);
         }
-        self.at += 1;
-        self.push(Node::Unescaped(Span::new(made..self.document.made.len())));
-        Ok(())
     }
 
-    fn escape(&mut self) -> Result<char, Unclean> {
-        let decoded = match self.bytes.get(self.at + 1) {
-            Some(b'u') => return self.escaped_char(),
+    fn escape(&mut self, at: usize) -> Result<(char, usize), Stop> {
+        let decoded = match self.peek(at + 1) {
+            Some(b'u') => return self.escaped_char(at),
             Some(b'"') => '"',
             Some(b'\\') => '\\',
             Some(b'/') => '/',
@@ -248,113 +278,111 @@ impl<'t> Parser<'t> {
             Some(b'n') => '\n',
             Some(b'r') => '\r',
             Some(b't') => '\t',
-            _ => return Err(self.syntax()),
+            _ => return Err(self.syntax(at)),
         };
-        self.at += 2;
-        Ok(decoded)
+        Ok((decoded, at + 2))
     }
 
     /// `\uXXXX`, or two of them that are a surrogate pair.
-    fn escaped_char(&mut self) -> Result<char, Unclean> {
-        let unit = self.escaped_unit()?;
+    fn escaped_char(&mut self, at: usize) -> Result<(char, usize), Stop> {
+        let (unit, end) = self.escaped_unit(at)?;
         if let Some(decoded) = char::from_u32(unit) {
-            return Ok(decoded);
+            return Ok((decoded, end));
         }
         let is_high = unit < 0xdc00;
-        if !is_high || !self.bytes[self.at..].starts_with(b"\\u") {
-            return Err(Unclean::LoneSurrogate);
+        if !is_high || !self.text[end..].starts_with("\\u") {
+            return Err(Stop::LoneSurrogate);
         }
-        match self.escaped_unit()? {
-            low @ 0xdc00..0xe000 => {
+        let (low, end) = self.escaped_unit(end)?;
+        match low {
+            0xdc00..0xe000 => {
                 let decoded = 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
-                char::from_u32(decoded).ok_or(Unclean::LoneSurrogate)
+                Ok((char::from_u32(decoded).ok_or(Stop::LoneSurrogate)?, end))
             }
-            _ => Err(Unclean::LoneSurrogate),
+            _ => Err(Stop::LoneSurrogate),
         }
     }
 
-    fn escaped_unit(&mut self) -> Result<u32, Unclean> {
-        let digits = self.bytes.get(self.at + 2..self.at + 6).ok_or_else(|| self.syntax())?;
-        let mut unit = 0;
-        for digit in digits {
-            let digit = char::from(*digit).to_digit(16).ok_or_else(|| self.syntax())?;
-            unit = unit << 4 | digit;
+    fn escaped_unit(&mut self, at: usize) -> Result<(u32, usize), Stop> {
+        let digits = self.text.as_bytes().get(at + 2..at + 6);
+        let unit = digits.and_then(|digits| {
+            digits
+                .iter()
+                .try_fold(0, |unit, digit| Some(unit << 4 | char::from(*digit).to_digit(16)?))
+        });
+        match unit {
+            Some(unit) => Ok((unit, at + 6)),
+            None => Err(self.syntax(at)),
         }
-        self.at += 6;
-        Ok(unit)
     }
 
-    fn number(&mut self) -> Result<(), Unclean> {
-        let Some((number, end)) = Number::read(self.document.text, self.at) else {
-            return Err(self.syntax());
+    fn number(&mut self, at: usize) -> Result<usize, Stop> {
+        let Some((number, end)) = Number::read(self.text, at) else {
+            return Err(self.syntax(at));
         };
-        self.at = end;
-        let start = self.document.made.len();
-        number.write(&mut self.document.made);
-        self.push(Node::Number(Span::new(start..self.document.made.len())));
-        Ok(())
+        self.listener.number(&number)?;
+        Ok(end)
     }
 
-    fn word(&mut self, word: &[u8], node: Node) -> Result<(), Unclean> {
-        if !self.bytes[self.at..].starts_with(word) {
-            return Err(self.syntax());
+    fn word(&mut self, at: usize, text: &[u8], word: Word) -> Result<usize, Stop> {
+        if !self.text.as_bytes()[at..].starts_with(text) {
+            return Err(self.syntax(at));
         }
-        self.at += word.len();
-        self.push(node);
-        Ok(())
+        self.listener.word(word)?;
+        Ok(at + text.len())
     }
 
-    fn push(&mut self, node: Node) -> usize {
-        self.document.nodes.push(node);
-        self.document.nodes.len() - 1
+    #[inline]
+    fn peek(&self, at: usize) -> Option<u8> {
+        self.text.as_bytes().get(at).copied()
     }
 
-    fn next_id(&self) -> NodeId {
-        self.document.nodes.len() as NodeId
+    #[inline]
+    fn expect(&mut self, at: usize, byte: u8) -> Result<usize, Stop> {
+        if self.peek(at) == Some(byte) { Ok(at + 1) } else { Err(self.syntax(at)) }
     }
 
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        let found = self.peek() == Some(byte);
-        self.at += usize::from(found);
-        found
-    }
-
-    fn expect(&mut self, byte: u8) -> Result<(), Unclean> {
-        if self.take(byte) { Ok(()) } else { Err(self.syntax()) }
-    }
-
-    fn blanks(&mut self) {
-        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek() {
-            self.at += 1;
+    #[inline]
+    fn blanks(&self, mut at: usize) -> usize {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek(at) {
+            at += 1;
         }
+        at
     }
 
-    fn syntax(&self) -> Unclean {
-        Unclean::Syntax { at: self.at }
+    #[cold]
+    fn syntax(&mut self, at: usize) -> Stop {
+        self.wrong_at = at;
+        Stop::Syntax
     }
 }
 
-impl Document<'_> {
-    /// By the bytes of the names.
-    fn order(&self, a: &Member, b: &Member) -> std::cmp::Ordering {
-        let rest = || self.string(a.name).cmp(self.string(b.name));
-        a.prefix.cmp(&b.prefix).then_with(rest)
+impl<'a> Text<'a> {
+    /// Its bytes, where this is the text that was read.
+    #[inline]
+    pub(super) fn bytes(self, text: &'a str) -> &'a [u8] {
+        match self {
+            Self::Plain(span) => &text.as_bytes()[span.range()],
+            Self::Unescaped(text) => text.as_bytes(),
+        }
     }
-}
 
-/// The first eight bytes, so that numbers compare as the names do. Shorter names are filled
-/// up with zeros, so equal prefixes decide nothing.
-fn prefix(name: &[u8]) -> u64 {
-    if let Some(whole) = name.first_chunk() {
-        return u64::from_be_bytes(*whole);
+    /// Its first eight bytes, so that numbers compare as texts do. Shorter texts are filled up
+    /// with zeros, so equal prefixes decide nothing.
+    #[inline]
+    pub(super) fn prefix(self, text: &'a str) -> u64 {
+        // What stands behind a short text is read with it, and taken away again.
+        if let Self::Plain(span) = self
+            && let Some(first) = text.as_bytes()[span.range().start..].first_chunk()
+        {
+            let beyond = u64::MAX.checked_shr(8 * (span.end - span.start)).unwrap_or(0);
+            return u64::from_be_bytes(*first) & !beyond;
+        }
+        let (mut first, bytes) = ([0; 8], self.bytes(text));
+        let length = bytes.len().min(8);
+        first[..length].copy_from_slice(&bytes[..length]);
+        u64::from_be_bytes(first)
     }
-    let mut first = [0; 8];
-    first[..name.len()].copy_from_slice(name);
-    u64::from_be_bytes(first)
 }
 
 /// Where the next byte is that ends a run of plain characters in a string: a quote, a

@@ -27,7 +27,7 @@ const ITEMS_MAX: usize = 8;
 
 impl Shape {
     /// Whether every leaf can be a part of its own, which spares making a plan.
-    fn fits(self) -> bool {
+    pub(super) fn fits(self) -> bool {
         self.leaves <= PARTS_MAX && self.depth <= LEVELS_MAX && self.items <= ITEMS_MAX
     }
 }
@@ -48,8 +48,9 @@ pub(super) trait Sink {
 /// Keeps hashes of the parts. The name of a part is hashed step by step, each with its
 /// parent's name as the seed, so that no pointer has to be written.
 pub(super) struct Hashes<'p> {
-    parts: &'p mut Vec<Part>,
-    name: u64,
+    pub(super) parts: &'p mut Vec<Part>,
+    /// Of where the walk is.
+    pub(super) name: u64,
 }
 
 impl<'p> Hashes<'p> {

@@ -58,6 +58,11 @@ impl Selection {
         Self { include: vec![Pointer::default()], exclude: Branch::default() }
     }
 
+    pub(super) fn is_everything(&self) -> bool {
+        let all = |include: &[Pointer]| matches!(include, [root] if root.segments.is_empty());
+        all(&self.include) && Cut::of(&self.exclude).is_some_and(Cut::is_nothing)
+    }
+
     /// What each included pointer leads to in a document, in an order that does not depend
     /// on the document.
     pub(super) fn targets<'s>(
