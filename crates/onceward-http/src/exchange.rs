@@ -31,7 +31,7 @@ use crate::reply;
 use crate::right::{Begun, Kept, LetGo, Right};
 use crate::rules::{CompletionLost, InProgress, StoreDown};
 use crate::seen::{self, Digest, Known, Seen};
-use crate::speak::{self, Execution, Sensitive};
+use crate::speak::{self, Sensitive};
 use crate::trace::Trace;
 
 /// One guarded request on its way.
@@ -44,19 +44,11 @@ pub(crate) struct Exchange {
 }
 
 /// What a request asks for.
-#[expect(clippy::large_enum_variant, reason = "a box would cost every first request")]
 enum Ask {
     /// Something that was done before.
     Again(Replay),
     /// Something that is to be decided about.
-    Decide(Asked),
-}
-
-/// What went into the intent, for the handler or for an explanation.
-struct Asked {
-    head: Parts,
-    whole: Whole,
-    intent: Intent,
+    Decide(Intent),
 }
 
 impl Exchange {
@@ -74,73 +66,94 @@ impl Exchange {
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
-        let asked = match self.ask(request).await {
-            Ok(Ask::Decide(asked)) => asked,
+        // Head and body stay where they are until the handler gets them: they are large.
+        let (head, body) = request.into_parts();
+        let (scope, key) = match self.name(&head) {
+            Ok(name) => name,
+            Err(problem) => return Ok(self.refuse(problem)),
+        };
+        let whole = match self.hold(body).await {
+            Ok(whole) => whole,
+            Err(problem) => return Ok(self.refuse(problem)),
+        };
+        let intent = match self.ask(&self.subject(&head, &whole.bytes), scope, key) {
+            Ok(Ask::Decide(intent)) => intent,
             Ok(Ask::Again(replay)) => {
                 self.tell(Event::Replayed);
                 return Ok(self.replay(replay).await);
             }
             Err(problem) => return Ok(self.refuse(problem)),
         };
-        if let Err(wait) = self.admit(&asked.intent).await {
+        if let Err(wait) = self.admit(&intent).await {
             self.tell(Event::OverQuota);
             return Ok(self.refuse(Problem::new(Code::QuotaExceeded).retry_after(wait)));
         }
-        let begun = self.guard.grants.begin(&self.guard.engine, &asked.intent).await;
+        let begun = self.guard.grants.begin(&self.guard.engine, &intent).await;
         self.tell_begun(&begun);
         match begun {
             Ok(Begun::Execute(right)) => {
                 goes_on.set(); // What has begun is settled, whether its client waits or not.
-                let usage = Usage::of(&self.shared, &asked.intent);
-                let handled = handle(inner, asked.into_execution(&right)).await;
+                let usage = Usage::of(&self.shared, &intent);
+                let mut head = head;
+                right.equip(intent, &mut head.extensions);
+                let request = Request::from_parts(head, whole.into_body());
+                let handled = handle(inner, request).await;
                 self.settle(right, handled, usage).await
             }
             Ok(Begun::Replay(replay)) => {
-                self.remember(&asked);
+                self.remember(&intent, &self.subject(&head, &whole.bytes));
                 Ok(self.replay(replay).await)
             }
-            Ok(Begun::Reject(rejection)) => Ok(self.reject(rejection, &asked)),
+            Ok(Begun::Reject(rejection)) => {
+                Ok(self.reject(rejection, &self.subject(&head, &whole.bytes)))
+            }
             Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
                 self.tell(Event::Unguarded);
-                let mut inner = inner;
-                let unguarded = Box::pin(inner.call(asked.into_request()));
+                let (mut inner, request) = (inner, Request::from_parts(head, whole.into_body()));
+                let unguarded = Box::pin(inner.call(request));
                 Ok(unguarded.await?.map(Body::passed))
             }
             Err(error) => Ok(self.unavailable(&error)),
         }
     }
 
-    /// Turns a request into an intent, or finds that it was done before. Nothing has been claimed
-    /// if this fails.
-    async fn ask<B>(&self, request: Request<B>) -> Result<Ask, Problem>
+    /// Whose intent a request is, and what they call it.
+    fn name(&self, head: &Parts) -> Result<(Scope, Key), Problem> {
+        let key = parse_key(&head.headers, &self.guard.rules.key)?;
+        let key = key.ok_or_else(|| Problem::new(Code::MissingKey))?;
+        Ok((self.shared.owners.resolve(head, &self.operation)?, key))
+    }
+
+    /// All of a request's body.
+    async fn hold<B>(&self, body: B) -> Result<Whole, Problem>
     where
         B: HttpBody<Data = Bytes> + Unpin,
         B::Error: Into<BoxError>,
     {
-        let (head, body) = request.into_parts();
-        let rules = &self.guard.rules;
-        let key = parse_key(&head.headers, &rules.key)?;
-        let key = key.ok_or_else(|| Problem::new(Code::MissingKey))?;
-        let scope = self.shared.owners.resolve(&head, &self.operation)?;
-        let whole = match hold(body, rules.request_bytes_max).await {
-            Held::Whole(whole) => whole,
-            Held::TooLarge { .. } => return Err(too_large(rules.request_bytes_max)),
+        let limit = self.guard.rules.request_bytes_max;
+        match hold(body, limit).await {
+            Held::Whole(whole) => Ok(whole),
+            Held::TooLarge { .. } => Err(too_large(limit)),
             Held::Broken(error) if is_late(&*error) => {
                 let late = http::StatusCode::REQUEST_TIMEOUT;
-                return Err(Problem::new(Code::InvalidBody).status(late));
+                Err(Problem::new(Code::InvalidBody).status(late))
             }
-            Held::Broken(_) => return Err(Problem::new(Code::InvalidBody)),
-        };
-        let subject = self.subject(&head, &whole.bytes);
-        if let Some(replay) = self.recall(&scope, &key, &subject) {
+            Held::Broken(_) => Err(Problem::new(Code::InvalidBody)),
+        }
+    }
+
+    /// Turns a request into an intent, or finds that it was done before. Nothing has been claimed
+    /// if this fails.
+    fn ask(&self, subject: &Subject<'_>, scope: Scope, key: Key) -> Result<Ask, Problem> {
+        if let Some(replay) = self.recall(&scope, &key, subject) {
             return Ok(Ask::Again(replay));
         }
-        let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(&subject)?;
+        let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(subject)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
-        if let Some(reference) = &rules.reference {
-            intent.reference = reference.find(&head, &decoded(&subject)?)?;
+        if let Some(reference) = &self.guard.rules.reference {
+            intent.reference = reference.find(subject.headers, &decoded(subject)?)?;
         }
-        Ok(Ask::Decide(Asked { head, whole, intent }))
+        Ok(Ask::Decide(intent))
     }
 
     /// What a retry that was seen before came to, if it is settled.
@@ -156,11 +169,10 @@ impl Exchange {
     /// Has the next retry known by its bytes, if it is sent as this one was. Not inlined, as
     /// [`digest`](Self::digest) is not: first requests need neither.
     #[inline(never)]
-    fn remember(&self, asked: &Asked) {
+    fn remember(&self, intent: &Intent, subject: &Subject<'_>) {
         let Some(seen) = &self.shared.seen else { return };
-        let Intent { scope, key, fingerprint, .. } = &asked.intent;
-        let subject = self.subject(&asked.head, &asked.whole.bytes);
-        let Some(digest) = self.digest(seen, scope, key, &subject) else { return };
+        let Intent { scope, key, fingerprint, .. } = intent;
+        let Some(digest) = self.digest(seen, scope, key, subject) else { return };
         let (name, fingerprint) = (seen.name(key), *fingerprint);
         let record = self.guard.engine.identity().record_id(scope, key);
         seen.remember(Known { name, digest, record, fingerprint });
@@ -378,17 +390,15 @@ impl Exchange {
     }
 
     #[cold]
-    fn reject<R>(&self, rejection: Rejection, asked: &Asked) -> Response<Body<R>> {
+    fn reject<R>(&self, rejection: Rejection, subject: &Subject<'_>) -> Response<Body<R>> {
         let rules = &self.guard.rules;
         self.refuse(match rejection {
             Rejection::Mismatch { difference } => {
-                let subject = self.subject(&asked.head, &asked.whole.bytes);
-                let differs = self.guard.fingerprinter.explain(&subject, difference);
+                let differs = self.guard.fingerprinter.explain(subject, difference);
                 Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
             }
             Rejection::ReferenceTaken { operation, difference } => {
-                let subject = self.subject(&asked.head, &asked.whole.bytes);
-                let differs = self.guard.fingerprinter.explain(&subject, difference);
+                let differs = self.guard.fingerprinter.explain(subject, difference);
                 let problem = Problem::new(Code::ReferenceTaken).differs(differs);
                 operation.into_iter().fold(problem, Problem::operation)
             }
@@ -488,21 +498,6 @@ impl Usage {
 
     fn keeps(self, bytes: usize) {
         self.admission.kept(&self.scope, bytes);
-    }
-}
-
-impl Asked {
-    fn into_request<B>(self) -> Request<Body<B>> {
-        Request::from_parts(self.head, self.whole.into_body())
-    }
-
-    /// The request as its handler gets it.
-    fn into_execution<B>(mut self, right: &Right) -> Request<Body<B>> {
-        let Intent { key, scope, .. } = &self.intent;
-        let execution = Execution::new(key.clone(), scope.clone(), right.grant().clone());
-        self.head.extensions.insert(execution);
-        right.equip(&mut self.head.extensions);
-        self.into_request()
     }
 }
 

@@ -1,7 +1,6 @@
 //! The business reference of a request: what the business calls its intent.
 
-use http::HeaderName;
-use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use onceward_core::{BusinessReference, InvalidKey};
 use serde_json::Value;
 
@@ -9,15 +8,15 @@ use crate::problem::{Code, Problem};
 use crate::rules::{ReferenceFrom, ReferenceRules};
 
 impl ReferenceRules {
-    /// The reference of a request with this head and this body, decoded; a request without one
-    /// is known by its key alone.
+    /// The reference of a request with these headers and this body, decoded; a request without
+    /// one is known by its key alone.
     pub(crate) fn find(
         &self,
-        head: &Parts,
+        headers: &HeaderMap,
         body: &[u8],
     ) -> Result<Option<BusinessReference>, Problem> {
         let text = match &self.from {
-            ReferenceFrom::Header(name) => in_header(head, name)?,
+            ReferenceFrom::Header(name) => in_header(headers, name)?,
             ReferenceFrom::Body(pointer) => in_body(body, pointer)?,
         };
         let reference = text.map(|text| BusinessReference::new(&text, self.known)).transpose();
@@ -41,8 +40,8 @@ impl ReferenceRules {
     }
 }
 
-fn in_header(head: &Parts, name: &HeaderName) -> Result<Option<String>, Problem> {
-    let mut values = head.headers.get_all(name).iter();
+fn in_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         let detail = format!("the header {name} is there more than once");

@@ -6,6 +6,7 @@ use onceward_core::{
     Replay, Settled,
 };
 
+use crate::speak::Execution;
 #[cfg(feature = "postgres")]
 use crate::transaction::{self, OpenTransaction, Transactions};
 
@@ -89,10 +90,12 @@ impl Right {
         self.grant().operation()
     }
 
-    /// Hands the handler what it works by.
-    pub(crate) fn equip(&self, extensions: &mut Extensions) {
+    /// Hands the handler of an intent what it works by.
+    pub(crate) fn equip(&self, intent: Intent, extensions: &mut Extensions) {
+        let Intent { key, scope, .. } = intent;
+        extensions.insert(Execution::new(key, scope, self.grant().clone()));
         match self {
-            Self::Permit(_) => _ = extensions,
+            Self::Permit(_) => {}
             #[cfg(feature = "postgres")]
             Self::Transaction(open) => transaction::equip(open, extensions),
         }

@@ -181,7 +181,7 @@ impl Watcher {
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
         if let Some(reference) = &self.guard.rules.reference {
             let body = decoded(&self.subject(&head, &body)).map_err(|_| Would::Refused)?;
-            intent.reference = reference.find(&head, &body).map_err(|_| Would::Refused)?;
+            intent.reference = reference.find(&head.headers, &body).map_err(|_| Would::Refused)?;
         }
         Ok(Asked { intent, head, body, _place: place })
     }
