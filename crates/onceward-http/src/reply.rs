@@ -202,7 +202,8 @@ pub(crate) fn mark(headers: &mut HeaderMap, rules: &ReplayRules) {
 }
 
 fn kept(name: &HeaderName, rules: &Rules) -> bool {
-    KEPT_HEADERS.binary_search(&name.as_str()).is_ok() || rules.extra_headers.contains(name)
+    // Nearly all differ in length already, so this is quicker than a binary search.
+    KEPT_HEADERS.contains(&name.as_str()) || rules.extra_headers.contains(name)
 }
 
 /// The headers or trailers that are kept.
