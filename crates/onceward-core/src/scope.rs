@@ -1,6 +1,7 @@
 //! Whose key it is, and for what: two different business intents never share a record.
 
 use std::fmt;
+use std::io::Write;
 use std::sync::Arc;
 
 use crate::key::is_printable;
@@ -9,7 +10,10 @@ use crate::key::is_printable;
 pub const SCOPE_PART_BYTES_MAX: usize = 255;
 
 /// Parts never contain control characters, so this one keeps them apart.
-const SEPARATOR: char = '\u{1f}';
+const SEPARATOR: u8 = 0x1f;
+
+/// Enough for most scopes, which are then joined without an allocation more.
+const JOINED_BYTES: usize = 128;
 
 /// The namespace of a key: tenant, caller and operation, and where the operation needs it
 /// an API version, a parent resource and a region.
@@ -82,7 +86,17 @@ impl Scope {
     }
 
     fn joined(parts: [&str; PARTS]) -> Self {
-        Self(parts.join("\u{1f}").into())
+        let mut room = [0; JOINED_BYTES];
+        let mut left = &mut room[..];
+        let fit = parts.iter().enumerate().all(|(index, part)| {
+            (index == 0 || left.write_all(&[SEPARATOR]).is_ok())
+                && left.write_all(part.as_bytes()).is_ok()
+        });
+        let unused = left.len();
+        match str::from_utf8(&room[..JOINED_BYTES - unused]) {
+            Ok(joined) if fit => Self(joined.into()),
+            _ => Self(parts.join("\u{1f}").into()),
+        }
     }
 
     /// Who owns the data.
@@ -122,10 +136,15 @@ impl Scope {
     /// All six parts in order; an absent one is empty, which no present one ever is.
     pub(crate) fn parts(&self) -> [&str; PARTS] {
         let mut parts = [""; PARTS];
-        for (slot, part) in parts.iter_mut().zip(self.0.split(SEPARATOR)) {
+        for (slot, part) in parts.iter_mut().zip(self.0.split(char::from(SEPARATOR))) {
             *slot = part;
         }
         parts
+    }
+
+    /// The bytes of all six parts in order.
+    pub(crate) fn parts_as_bytes(&self) -> impl Iterator<Item = &[u8]> {
+        self.as_bytes().split(|byte| *byte == SEPARATOR)
     }
 
     /// All parts in one: equal exactly if the scopes are.

@@ -34,18 +34,22 @@ impl<'a> PendingClaim<'a> {
     /// A claim under a fresh owner token, to be sent now.
     pub(super) fn new(engine: &'a Engine, id: RecordId, intent: &Intent) -> Self {
         let ambient = &*engine.shared().ambient;
-        let request = ClaimRequest {
-            id,
-            owner: OwnerToken::draw(ambient),
-            operation: OperationId::draw(ambient, &id),
-            scope: intent.scope.clone(),
-            key: engine.policy().keep_key().then(|| intent.key.clone()),
-            fingerprint: intent.fingerprint,
-            sketch: engine.shared().identity.sketch(&id, &intent.parts),
-            lease: engine.policy().lease(),
-            lapsed: engine.policy().lapsed(),
-        };
-        Self { engine, request, first_sent: Instant::now(), perhaps_granted: false }
+        Self {
+            engine,
+            request: ClaimRequest {
+                id,
+                owner: OwnerToken::draw(ambient),
+                operation: OperationId::draw(ambient, &id),
+                scope: intent.scope.clone(),
+                key: engine.policy().keep_key().then(|| intent.key.clone()),
+                fingerprint: intent.fingerprint,
+                sketch: engine.shared().identity.sketch(&id, &intent.parts),
+                lease: engine.policy().lease(),
+                lapsed: engine.policy().lapsed(),
+            },
+            first_sent: Instant::now(),
+            perhaps_granted: false,
+        }
     }
 
     /// Sends it, and again with the same token while it is not known whether it was granted.
@@ -79,9 +83,9 @@ impl<'a> PendingClaim<'a> {
         timed(self.engine, self.engine.shared().store.claim(&self.request)).await
     }
 
-    /// Turns a granted claim into a permit, unless it came too late to begin anything.
-    pub(super) fn into_permit(
-        mut self,
+    /// The permit of a claim that was granted, unless that came too late to begin anything.
+    pub(super) fn permit(
+        &mut self,
         lease: Lease,
         operation: OperationId,
         attempt: u32,

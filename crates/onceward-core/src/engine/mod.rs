@@ -260,13 +260,10 @@ impl Engine {
         if self.shared().drain.is_closed() {
             return Err(BeginError::Draining);
         }
-        if let Some(replay) = self.recall(id, &intent.fingerprint) {
-            return Ok(Begin::Replay(replay));
-        }
         let mut pending = PendingClaim::new(self, *id, intent);
         let reject = match pending.send().await? {
             Claim::Granted { lease, operation, attempt } => {
-                return pending.into_permit(lease, operation, attempt).map(Begin::Execute);
+                return pending.permit(lease, operation, attempt).map(Begin::Execute);
             }
             Claim::Completed { operation, outcome } => {
                 return self.replay(Replay { operation, ended: Ended::Completed, outcome }).await;

@@ -25,8 +25,22 @@ const BUCKET_MS: u64 = 10_000;
 /// entered again with its later time.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    records: HashTable<Box<Record>>,
+    records: HashTable<Placed>,
     ledger: Ledger,
+}
+
+/// A record in the table. Its short id stands beside it, so that a table that grows does not
+/// look into each of its records, which are all over the memory.
+#[derive(Debug)]
+struct Placed {
+    short: u64,
+    record: Box<Record>,
+}
+
+impl Placed {
+    fn is(&self, id: &RecordId) -> bool {
+        self.short == id.short() && self.record.id == *id
+    }
 }
 
 /// How a step changed the size of a shard.
@@ -46,7 +60,7 @@ pub(super) struct Swept {
 
 impl Shard {
     pub(super) fn get(&self, id: &RecordId) -> Option<&Record> {
-        self.records.find(id.short(), |record| record.id == *id).map(|record| &**record)
+        self.records.find(id.short(), |placed| placed.is(id)).map(|placed| &*placed.record)
     }
 
     pub(super) fn contains(&self, id: &RecordId) -> bool {
@@ -54,7 +68,7 @@ impl Shard {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter().map(|record| &**record)
+        self.records.iter().map(|placed| &*placed.record)
     }
 
     pub(super) fn by_state(&self) -> &[u64; StateName::ALL.len()] {
@@ -67,10 +81,9 @@ impl Shard {
         id: &RecordId,
         step: impl FnOnce(Option<&Record>) -> Step<A>,
     ) -> (A, Resized) {
-        let slot =
-            self.records.entry(id.short(), |record| record.id == *id, |record| record.id.short());
+        let slot = self.records.entry(id.short(), |placed| placed.is(id), |placed| placed.short);
         let old = match &slot {
-            Entry::Occupied(slot) => Some(&**slot.get()),
+            Entry::Occupied(slot) => Some(&*slot.get().record),
             Entry::Vacant(_) => None,
         };
         let Step { answer, next } = step(old);
@@ -116,16 +129,16 @@ impl Shard {
     /// Lets one record go if it is due.
     fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Swept> {
         // Of several records with equal short ids, the one that is due.
-        let due = |record: &Record| {
-            record.id.short() == short && machine::sweep(record, now) != Next::Same
+        let due = |placed: &Placed| {
+            placed.short == short && machine::sweep(&placed.record, now) != Next::Same
         };
-        let slot = self.records.find_entry(short, |record| due(record)).ok()?;
-        let next = machine::sweep(slot.get(), now);
+        let slot = self.records.find_entry(short, due).ok()?;
+        let next = machine::sweep(&slot.get().record, now);
         match next {
             Next::Remove => purged.removed += 1,
             _ => purged.tombstoned += 1,
         }
-        let forgotten = slot.get().fence;
+        let forgotten = slot.get().record.fence;
         let resized = self.ledger.write(Entry::Occupied(slot), next);
         Some(Swept { resized, forgotten })
     }
@@ -142,28 +155,29 @@ struct Ledger {
 
 impl Ledger {
     /// Writes what becomes of a record.
-    fn write(&mut self, slot: Entry<'_, Box<Record>>, next: Next) -> Resized {
+    fn write(&mut self, slot: Entry<'_, Placed>, next: Next) -> Resized {
         let mut resized = Resized::default();
         match (next, slot) {
             (Next::Same, _) | (Next::Stand(..) | Next::Remove, Entry::Vacant(_)) => {}
             (Next::Put(record), Entry::Occupied(mut slot)) => {
-                resized += self.leave(slot.get());
+                let old = &mut slot.get_mut().record;
+                resized += self.leave(old);
                 resized += self.enter(&record);
-                *slot.get_mut() = record;
+                *old = record;
             }
             (Next::Put(mut record), Entry::Vacant(slot)) => {
                 self.share_scope(&mut record);
                 resized += self.enter(&record);
-                slot.insert(record);
+                slot.insert(Placed { short: record.id.short(), record });
             }
             (Next::Stand(state, since), Entry::Occupied(mut slot)) => {
-                let record = slot.get_mut();
+                let record = &mut slot.get_mut().record;
                 resized += self.leave(record);
                 (record.state, record.updated_at) = (state, since);
                 resized += self.enter(record);
             }
             (Next::Remove, Entry::Occupied(slot)) => {
-                resized += self.leave(slot.get());
+                resized += self.leave(&slot.get().record);
                 slot.remove();
             }
         }
@@ -206,7 +220,7 @@ fn bucket_of(at: Timestamp) -> u64 {
 }
 
 fn size(record: &Record) -> i64 {
-    i64::try_from(record.bytes()).unwrap_or(i64::MAX)
+    i64::try_from(size_of::<Placed>() + record.bytes()).unwrap_or(i64::MAX)
 }
 
 impl AddAssign for Resized {
