@@ -199,4 +199,20 @@ mod tests {
         assert_ne!(id, identity.record_id(&scope("a"), &key("l")));
         assert_ne!(id, Identity::keyed(b"secret").record_id(&scope("a"), &key("k")));
     }
+
+    #[test]
+    fn an_id_is_the_hash_of_each_part_with_its_length_however_long_they_are() {
+        let identity = Identity::unkeyed();
+        for length in [1, 100, 254, 255] {
+            let (tenant, key) = ("t".repeat(length), "k".repeat(length));
+            let scope = Scope::new(&tenant, "caller", "op").unwrap();
+            let mut mac = identity.keyed.clone();
+            for part in [&*tenant, "caller", "op", "", "", "", &*key] {
+                mac.update(&(part.len() as u64).to_be_bytes());
+                mac.update(part.as_bytes());
+            }
+            let expected = RecordId(mac.finalize().into_bytes().into());
+            assert_eq!(identity.record_id(&scope, &Key::new(key).unwrap()), expected, "{length}");
+        }
+    }
 }

@@ -250,6 +250,19 @@ mod tests {
     }
 
     #[test]
+    fn so_do_long_ones() {
+        // Around what is joined without an allocation more, in letters of one byte and of two.
+        for letter in ["x", "é"] {
+            for length in (40..=64).chain([127]) {
+                let (tenant, caller) = (letter.repeat(length), letter.repeat(length / 2));
+                let scope = Scope::new(&tenant, &caller, "op").unwrap();
+                assert_eq!(scope.parts(), [&*tenant, &*caller, "op", "", "", ""]);
+                assert_eq!(scope.parts_as_bytes().count(), PARTS);
+            }
+        }
+    }
+
+    #[test]
     fn a_part_that_could_pose_as_two_is_refused() {
         let error = Scope::new("acme\u{1f}alice", "x", "y").unwrap_err();
         assert!(error.to_string().contains("tenant"), "{error}");
