@@ -22,6 +22,7 @@ mod fingerprint;
 mod ids;
 mod intent;
 mod key;
+mod lanes;
 pub mod machine;
 mod memory;
 #[cfg(feature = "metrics")]

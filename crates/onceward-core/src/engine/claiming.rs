@@ -52,30 +52,37 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
+    pub(super) fn id(&self) -> &RecordId {
+        &self.request.id
+    }
+
     /// Sends it, and again with the same token while it is not known whether it was granted.
     pub(super) async fn send(&mut self) -> Result<Claim, BeginError> {
         self.perhaps_granted = true;
-        let claim = self.answer().await.map_err(BeginError::Unavailable)?;
+        let claim = match self.call().await {
+            Ok(claim) => Ok(claim),
+            Err(error) => self.send_again(error).boxed().await,
+        };
+        let claim = claim.map_err(BeginError::Unavailable)?;
         self.perhaps_granted = matches!(claim, Claim::Granted { .. });
         Ok(claim)
     }
 
-    async fn answer(&mut self) -> Result<Claim, StoreError> {
+    async fn send_again(&mut self, mut error: StoreError) -> Result<Claim, StoreError> {
         let give_up = self.first_sent + self.engine.policy().claim_patience();
         let mut backoff = Backoff::default();
         let mut unclear = false;
         loop {
-            match self.call().await {
-                Ok(claim) => return Ok(claim),
-                Err(error) => {
-                    unclear |= error.may_have_been_applied();
-                    self.perhaps_granted = unclear;
-                    if !unclear || Instant::now() >= give_up {
-                        return Err(error);
-                    }
-                }
+            unclear |= error.may_have_been_applied();
+            self.perhaps_granted = unclear;
+            if !unclear || Instant::now() >= give_up {
+                return Err(error);
             }
             backoff.pause(&*self.engine.shared().ambient).await;
+            match self.call().await {
+                Ok(claim) => return Ok(claim),
+                Err(again) => error = again,
+            }
         }
     }
 
@@ -100,7 +107,7 @@ impl<'a> PendingClaim<'a> {
         self.perhaps_granted = false;
         let held = Held {
             engine: self.engine.clone(),
-            keeper: self.engine.shared().keepers.here(),
+            kept_by: self.engine.shared().keepers.here(),
             id: self.request.id,
             holder: Holder { owner: self.request.owner, fence: lease.fence },
             life: Life::until(deadline),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::lanes::{Lane, Lanes};
+
 /// Counts what is alive and tells it when time is up.
 ///
 /// All in one order (`SeqCst`): the last one to leave sees that a drain has begun, or the
@@ -13,7 +15,7 @@ use tokio::time::timeout;
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     closed: AtomicBool,
-    live: AtomicUsize,
+    live: Lanes<AtomicUsize>,
     last_left: Notify,
     cut: AtomicBool,
     cut_off: Notify,
@@ -38,19 +40,24 @@ impl Drain {
 
     /// Counts one more until the guard is dropped.
     pub(super) fn live(&self) -> Live<'_> {
-        self.enter();
-        Live(self)
+        Live(self, self.enter())
     }
 
-    /// Counts one more, which has to [`leave`](Self::leave).
-    pub(super) fn enter(&self) {
-        self.live.fetch_add(1, SeqCst);
+    /// Counts one more, which has to [`leave`](Self::leave) where it came in.
+    pub(super) fn enter(&self) -> Lane {
+        let (lane, live) = self.live.here();
+        live.fetch_add(1, SeqCst);
+        lane
     }
 
-    pub(super) fn leave(&self) {
-        if self.live.fetch_sub(1, SeqCst) == 1 && self.is_closed() {
+    pub(super) fn leave(&self, lane: Lane) {
+        if self.live.at(lane).fetch_sub(1, SeqCst) == 1 && self.is_closed() {
             self.last_left.notify_waiters();
         }
+    }
+
+    fn count(&self) -> usize {
+        self.live.iter().map(|live| live.load(SeqCst)).sum()
     }
 
     /// Takes nothing new, waits for what lives, and at the limit has it `cut` off.
@@ -59,7 +66,7 @@ impl Drain {
         if timeout(limit, self.nobody_left()).await.is_ok() {
             return Drained::Finished;
         }
-        let marked = self.live.load(SeqCst);
+        let marked = self.count();
         self.cut.store(true, SeqCst);
         self.cut_off.notify_waiters();
         cut();
@@ -70,7 +77,7 @@ impl Drain {
     async fn nobody_left(&self) {
         loop {
             let last_left = self.last_left.notified();
-            if self.live.load(SeqCst) == 0 {
+            if self.count() == 0 {
                 return;
             }
             last_left.await;
@@ -96,10 +103,10 @@ impl Drain {
 
 /// Something that a drain waits for.
 #[derive(Debug)]
-pub(super) struct Live<'d>(&'d Drain);
+pub(super) struct Live<'d>(&'d Drain, Lane);
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.leave(self.1);
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Engine;
 use super::claiming::timed;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, KeptBy};
 use super::life::Life;
 use super::permit::{Lost, Settled};
 use crate::ids::Holder;
@@ -17,13 +17,18 @@ use crate::store::{Fenced, RenewRequest, SettleRequest, Settlement, StoreError};
 /// A claim that was granted.
 pub(super) struct Held {
     pub(super) engine: Engine,
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) kept_by: KeptBy,
     pub(super) id: RecordId,
     pub(super) holder: Holder,
     pub(super) life: Life,
 }
 
 impl Held {
+    /// Who renews its lease.
+    pub(super) fn keeper(&self) -> &Arc<Keeper> {
+        self.engine.shared().keepers.get(&self.kept_by)
+    }
+
     /// What to send to settle it.
     pub(super) fn request(&self, settlement: Settlement) -> SettleRequest {
         let retention = self.engine.policy().retention();

@@ -19,9 +19,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::held::Held;
 use super::permit::Lost;
-
-/// Enough that two threads rarely meet, few enough to look through at every alarm.
-const SHARDS: usize = 16;
+use crate::lanes::{Lane, Lanes};
 
 /// The keepers of an engine, one a runtime: as a rule, one.
 #[derive(Debug, Default)]
@@ -33,14 +31,22 @@ pub(super) struct Keepers {
 
 impl Keepers {
     /// The keeper on the runtime that this is called on.
-    pub(super) fn here(&self) -> Arc<Keeper> {
+    pub(super) fn here(&self) -> KeptBy {
         let runtime = Handle::current();
         let first = self.first.get_or_init(|| Arc::new(Keeper::on(runtime.clone())));
         if first.runtime.id() == runtime.id() {
-            return Arc::clone(first);
+            return KeptBy::First;
         }
         let known = find(&self.others.read(), &runtime);
-        known.unwrap_or_else(|| self.add(runtime))
+        KeptBy::Other(known.unwrap_or_else(|| self.add(runtime)))
+    }
+
+    #[expect(clippy::expect_used, reason = "there was a first before anything was kept by it")]
+    pub(super) fn get<'k>(&'k self, by: &'k KeptBy) -> &'k Arc<Keeper> {
+        match by {
+            KeptBy::First => self.first.get().expect("who keeps something is there"),
+            KeptBy::Other(keeper) => keeper,
+        }
     }
 
     fn add(&self, runtime: Handle) -> Arc<Keeper> {
@@ -73,6 +79,13 @@ impl Drop for Keepers {
     }
 }
 
+/// One of an engine's keepers. The first needs no owner more, which all threads would count.
+#[derive(Debug)]
+pub(super) enum KeptBy {
+    First,
+    Other(Arc<Keeper>),
+}
+
 fn find(keepers: &[Arc<Keeper>], runtime: &Handle) -> Option<Arc<Keeper>> {
     keepers.iter().find(|keeper| keeper.runtime.id() == runtime.id()).cloned()
 }
@@ -84,7 +97,7 @@ fn find(keepers: &[Arc<Keeper>], runtime: &Handle) -> Option<Arc<Keeper>> {
 #[derive(Debug)]
 pub(super) struct Keeper {
     runtime: Handle,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: Lanes<Mutex<Shard>>,
     /// Locked before any shard, by those who lock both.
     watch: Mutex<Option<AbortHandle>>,
     alarm_set: Notify,
@@ -97,12 +110,13 @@ pub(super) struct Kept {
     /// When its lease is to be renewed. `None` while it is being renewed, and when there is
     /// nothing left to renew.
     pub(super) renew_at: Option<Instant>,
+    counted: Lane,
 }
 
 impl Kept {
     fn new(held: Arc<Held>, renew_at: Instant) -> Self {
-        held.engine.shared().drain.enter();
-        Self { held, renew_at: Some(renew_at) }
+        let counted = held.engine.shared().drain.enter();
+        Self { held, renew_at: Some(renew_at), counted }
     }
 
     /// Whether it is this claim, and not one that came to its place after it.
@@ -113,19 +127,23 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.held.engine.shared().drain.leave();
+        self.held.engine.shared().drain.leave(self.counted);
     }
 }
 
-/// By which number a permit is kept in its shard. The next one gets it when this one is gone.
+/// In which shard a permit is kept, and by which number there. The next one gets it when this one
+/// is gone.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place(usize);
+pub(super) struct Place {
+    shard: Lane,
+    number: usize,
+}
 
 impl Keeper {
     fn on(runtime: Handle) -> Self {
         Self {
             runtime,
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: Lanes::default(),
             watch: Mutex::default(),
             alarm_set: Notify::new(),
         }
@@ -138,16 +156,16 @@ impl Keeper {
 
     /// Takes a claim into care. Its lease is renewed from `renew_at` on.
     pub(super) fn keep(self: &Arc<Self>, held: Arc<Held>, renew_at: Instant) -> Place {
-        let shard = self.shard(&held);
         let kept = Kept::new(held, renew_at);
-        let (place, alarm) = shard.lock().insert(kept, renew_at);
+        let (lane, shard) = self.shards.here();
+        let (number, alarm) = shard.lock().insert(kept, renew_at);
         self.heed(alarm);
-        place
+        Place { shard: lane, number }
     }
 
     /// Takes a claim out of care. `None` if somebody has done so before.
     pub(super) fn take(&self, held: &Held, place: Place) -> Option<Kept> {
-        self.shard(held).lock().take(held, place)
+        self.shards.at(place.shard).lock().take(held, place.number)
     }
 
     fn take_all(&self) -> Vec<Kept> {
@@ -158,15 +176,13 @@ impl Keeper {
     fn renewed(self: &Arc<Self>, held: &Held, place: Place, renewed: Result<Instant, Lost>) {
         match renewed {
             Ok(renew_at) => {
-                let alarm = self.shard(held).lock().reschedule(held, place, renew_at);
+                let mut shard = self.shards.at(place.shard).lock();
+                let alarm = shard.reschedule(held, place.number, renew_at);
+                drop(shard);
                 self.heed(alarm);
             }
             Err(lost) => held.life.lose(lost),
         }
-    }
-
-    fn shard(&self, held: &Held) -> &Mutex<Shard> {
-        &self.shards[usize::from(held.id.as_bytes()[0]) % SHARDS]
     }
 
     fn heed(self: &Arc<Self>, alarm: Alarm) {
@@ -193,9 +209,10 @@ impl Keeper {
         let mut watch = self.watch.lock();
         let now = Instant::now();
         let (mut due, mut next) = (Vec::new(), None);
-        for shard in &self.shards {
+        for (lane, shard) in self.shards.all() {
             let mut shard = shard.lock();
-            shard.take_due(now, &mut due);
+            let numbered = |(number, held)| (Place { shard: lane, number }, held);
+            due.extend(shard.take_due(now).into_iter().map(numbered));
             next = next.into_iter().chain(shard.alarm).min();
         }
         if next.is_none() {
@@ -233,7 +250,7 @@ async fn keep_watch(keeper: Arc<Keeper>) {
 
 async fn renew(held: Arc<Held>, place: Place) {
     let renewed = held.renew().await;
-    held.keeper.renewed(&held, place, renewed);
+    held.keeper().renewed(&held, place, renewed);
 }
 
 /// Some of what a keeper keeps.
@@ -255,14 +272,14 @@ enum Alarm {
 }
 
 impl Shard {
-    fn insert(&mut self, kept: Kept, renew_at: Instant) -> (Place, Alarm) {
-        let place = Place(self.kept.insert(kept));
-        (place, self.set_alarm(renew_at))
+    fn insert(&mut self, kept: Kept, renew_at: Instant) -> (usize, Alarm) {
+        let number = self.kept.insert(kept);
+        (number, self.set_alarm(renew_at))
     }
 
     /// Nothing to do if the claim was taken out of care while it was being renewed.
-    fn reschedule(&mut self, held: &Held, place: Place, renew_at: Instant) -> Alarm {
-        let Some(kept) = self.kept.get_mut(place.0).filter(|kept| kept.is(held)) else {
+    fn reschedule(&mut self, held: &Held, number: usize, renew_at: Instant) -> Alarm {
+        let Some(kept) = self.kept.get_mut(number).filter(|kept| kept.is(held)) else {
             return Alarm::AsBefore;
         };
         kept.renew_at = Some(renew_at);
@@ -277,31 +294,33 @@ impl Shard {
         Alarm::Set
     }
 
-    fn take(&mut self, held: &Held, place: Place) -> Option<Kept> {
-        self.kept.get(place.0).filter(|kept| kept.is(held))?;
-        Some(self.kept.remove(place.0))
+    fn take(&mut self, held: &Held, number: usize) -> Option<Kept> {
+        self.kept.get(number).filter(|kept| kept.is(held))?;
+        Some(self.kept.remove(number))
     }
 
     fn take_all(&mut self) -> impl Iterator<Item = Kept> + use<> {
         std::mem::take(&mut self.kept).into_iter().map(|(_, kept)| kept)
     }
 
-    /// Moves what is to be renewed now into `due`, if the alarm has gone off. Looks at all that
+    /// What is to be renewed now, with its numbers, if the alarm has gone off. Looks at all that
     /// is kept, so what is due soon is renewed too: a lease has a few alarms, not one for each
     /// permit.
-    fn take_due(&mut self, now: Instant, due: &mut Vec<(Place, Arc<Held>)>) {
+    fn take_due(&mut self, now: Instant) -> Vec<(usize, Arc<Held>)> {
+        let mut due = Vec::new();
         if self.alarm.is_none_or(|alarm| alarm > now) {
-            return;
+            return due;
         }
         self.alarm = None;
-        for (place, kept) in &mut self.kept {
+        for (number, kept) in &mut self.kept {
             let Some(renew_at) = kept.renew_at else { continue };
             if renew_at <= now + kept.held.engine.policy().renew_every() / 8 {
                 kept.renew_at = None;
-                due.push((Place(place), Arc::clone(&kept.held)));
+                due.push((number, Arc::clone(&kept.held)));
             } else {
                 self.alarm = self.alarm.into_iter().chain([renew_at]).min();
             }
         }
+        due
     }
 }

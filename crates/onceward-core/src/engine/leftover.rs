@@ -25,7 +25,7 @@ pub(super) struct Leftover {
 #[cold]
 pub(super) fn settle(kept: Kept, request: SettleRequest) -> oneshot::Receiver<Settled> {
     let (landed, reply) = oneshot::channel();
-    let runtime = kept.held.keeper.runtime().clone();
+    let runtime = kept.held.keeper().runtime().clone();
     runtime.spawn(Leftover::from(kept).settle(request, landed));
     reply
 }
@@ -57,7 +57,7 @@ fn mark_unknown(kept: Kept, patience: Patience) {
     if kept.held.engine.policy().lapsed() == Lapsed::Takeover {
         return;
     }
-    let runtime = kept.held.keeper.runtime().clone();
+    let runtime = kept.held.keeper().runtime().clone();
     runtime.spawn(Leftover::from(kept).mark_unknown(patience));
 }
 

@@ -44,7 +44,9 @@ use waiters::Waiters;
 #[derive(Clone)]
 pub struct Engine(Arc<Guarding>);
 
-/// In one allocation: every permit has its engine, and so counts one owner more, not two.
+/// In one allocation: every permit has its engine, and so counts one owner more, not two. What is
+/// read has cache lines of its own, beside the count.
+#[repr(align(128))]
 struct Guarding {
     shared: Arc<Shared>,
     policy: Policy,
@@ -198,8 +200,7 @@ impl Engine {
         }
         let replay = self.shared().store.recall(id, fingerprint)?;
         // A reference is made into a reply first, which takes its time.
-        let at_once = replay.outcome.content != Content::Reference;
-        (at_once || self.shared().rebuilder.is_none()).then_some(replay)
+        (!self.is_to_be_rebuilt(&replay)).then_some(replay)
     }
 
     /// Whether [`recall`](Self::recall) ever says anything: the store decides.
@@ -211,15 +212,13 @@ impl Engine {
     async fn begin_record(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
         let wait = self.policy().wait();
         let give_up = (!wait.is_zero()).then(|| Instant::now() + wait);
-        match self.claim_or_wait(id, intent, give_up).await? {
-            Begin::Reject(Rejection::Unknown { operation }) => {
-                if self.ask_resolver(id).boxed().await {
-                    return self.claim_or_wait(id, intent, give_up).await;
-                }
-                Ok(Begin::Reject(Rejection::Unknown { operation }))
-            }
-            decided => Ok(decided),
+        let begin = self.claim_or_wait(id, intent, give_up).await?;
+        if matches!(begin, Begin::Reject(Rejection::Unknown { .. }))
+            && self.ask_resolver(id).boxed().await
+        {
+            return self.claim_or_wait(id, intent, give_up).boxed().await;
         }
+        Ok(begin)
     }
 
     async fn claim_or_wait(
@@ -261,27 +260,44 @@ impl Engine {
             return Err(BeginError::Draining);
         }
         let mut pending = PendingClaim::new(self, *id, intent);
-        let reject = match pending.send().await? {
+        let claim = pending.send().await?;
+        match self.decided(&mut pending, claim, intent)? {
+            Begin::Replay(replay) if self.is_to_be_rebuilt(&replay) => {
+                self.rebuilt(replay).boxed().await
+            }
+            begin => Ok(begin),
+        }
+    }
+
+    /// What the answer to a claim means.
+    fn decided(
+        &self,
+        pending: &mut PendingClaim<'_>,
+        claim: Claim,
+        intent: &Intent,
+    ) -> Result<Begin, BeginError> {
+        Ok(match claim {
             Claim::Granted { lease, operation, attempt } => {
-                return pending.permit(lease, operation, attempt).map(Begin::Execute);
+                Begin::Execute(pending.permit(lease, operation, attempt)?)
             }
             Claim::Completed { operation, outcome } => {
-                return self.replay(Replay { operation, ended: Ended::Completed, outcome }).await;
+                Begin::Replay(Replay { operation, ended: Ended::Completed, outcome })
             }
             Claim::Failed { operation, outcome } => {
-                return self.replay(Replay { operation, ended: Ended::Failed, outcome }).await;
+                Begin::Replay(Replay { operation, ended: Ended::Failed, outcome })
             }
             Claim::Running { operation, .. } => {
-                Rejection::Running { operation, retry_after: self.policy().retry_after() }
+                let retry_after = self.policy().retry_after();
+                Begin::Reject(Rejection::Running { operation, retry_after })
             }
-            Claim::Unknown { operation } => Rejection::Unknown { operation },
+            Claim::Unknown { operation } => Begin::Reject(Rejection::Unknown { operation }),
             Claim::Mismatch { first } => {
-                let difference = self.shared().identity.compare(id, &first, &intent.parts);
-                Rejection::Mismatch { difference }
+                let identity = &self.shared().identity;
+                let difference = identity.compare(pending.id(), &first, &intent.parts);
+                Begin::Reject(Rejection::Mismatch { difference })
             }
-            Claim::Expired => Rejection::Expired,
-        };
-        Ok(Begin::Reject(reject))
+            Claim::Expired => Begin::Reject(Rejection::Expired),
+        })
     }
 
     /// Asks the resolver about an unknown record; false where there is nobody to ask.
@@ -299,10 +315,13 @@ impl Engine {
         true
     }
 
-    async fn replay(&self, mut replay: Replay) -> Result<Begin, BeginError> {
-        if replay.outcome.content == Content::Reference
-            && let Some(rebuilder) = &self.shared().rebuilder
-        {
+    /// Whether what is stored is a reference, and somebody makes a reply of it.
+    fn is_to_be_rebuilt(&self, replay: &Replay) -> bool {
+        replay.outcome.content == Content::Reference && self.shared().rebuilder.is_some()
+    }
+
+    async fn rebuilt(&self, mut replay: Replay) -> Result<Begin, BeginError> {
+        if let Some(rebuilder) = &self.shared().rebuilder {
             let rebuilt = rebuilder.rebuild(&replay.outcome).await;
             let operation = replay.operation;
             replay.outcome = rebuilt.map_err(|source| BeginError::Rebuild { operation, source })?;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::held::Held;
 use super::keeper::{Kept, Place};
 use super::leftover;
 use crate::ids::{DownstreamKey, Fence, OperationId};
-use crate::outcome::Outcome;
+use crate::outcome::{Ended, Outcome};
 use crate::store::{SettleRequest, Settlement};
 
 /// What a handler may know about the grant it runs under. Cheap to clone.
@@ -146,7 +145,7 @@ impl Permit {
         renew_at: Instant,
     ) -> Self {
         let (fence, term) = (held.holder.fence, Term::Leased(Arc::clone(&held)));
-        let place = held.keeper.keep(Arc::clone(&held), renew_at);
+        let place = held.keeper().keep(Arc::clone(&held), renew_at);
         let mut unsettled = Unsettled { held, place: Some(place) };
         unsettled.heed_drain();
         Self { grant: Grant { operation, fence, attempt, term }, unsettled }
@@ -158,42 +157,47 @@ impl Permit {
     }
 
     /// It succeeded: every retry gets this outcome.
-    pub async fn complete(self, outcome: Outcome) -> Settled {
-        self.settle(Settlement::Complete(outcome)).await
+    pub fn complete(self, outcome: Outcome) -> impl Future<Output = Settled> {
+        self.end(Ended::Completed, outcome)
     }
 
     /// It failed for good: every retry gets this outcome.
-    pub async fn fail(self, outcome: Outcome) -> Settled {
-        self.settle(Settlement::Fail(outcome)).await
+    pub fn fail(self, outcome: Outcome) -> impl Future<Output = Settled> {
+        self.end(Ended::Failed, outcome)
+    }
+
+    /// It ended in one of the two ways: every retry gets this outcome.
+    pub fn end(self, ended: Ended, outcome: Outcome) -> impl Future<Output = Settled> {
+        self.settle(match ended {
+            Ended::Completed => Settlement::Complete(outcome),
+            Ended::Failed => Settlement::Fail(outcome),
+        })
     }
 
     /// Nobody knows what happened.
-    pub async fn unknown(self) -> Settled {
-        self.settle(Settlement::Unknown).await
+    pub fn unknown(self) -> impl Future<Output = Settled> {
+        self.settle(Settlement::Unknown)
     }
 
     /// Nothing happened: the key is free. After a takeover, the next owner may try.
-    pub async fn release(self) -> Settled {
-        self.settle(Settlement::Release).await
+    pub fn release(self) -> impl Future<Output = Settled> {
+        self.settle(Settlement::Release)
     }
 
-    async fn settle(self, settlement: Settlement) -> Settled {
-        let Self { grant, unsettled } = self;
+    fn settle(self, settlement: Settlement) -> impl Future<Output = Settled> {
+        let Self { grant: Grant { operation, .. }, unsettled } = self;
         let request = unsettled.held.request(settlement);
         let settling = Settling { unsettled, request };
-        // Tried here first, which spares the common case a change of tasks.
-        match settling.unsettled.held.settle(&settling.request).await {
-            Ok(settled) => {
-                settling.done();
-                settled
-            }
-            Err(error) => {
-                tracing::warn!(operation = %grant.operation, %error, "settling goes on");
-                let settle_wait = settling.unsettled.held.engine.policy().settle_wait();
-                let Some(landed) = settling.hand_over() else { return Settled::Pending };
-                match timeout(settle_wait, landed).boxed().await {
-                    Ok(Ok(settled)) => settled,
-                    Ok(Err(_)) | Err(_) => Settled::Pending,
+        async move {
+            // Tried here first, which spares the common case a change of tasks.
+            match settling.unsettled.held.settle(&settling.request).await {
+                Ok(settled) => {
+                    settling.done();
+                    settled
+                }
+                Err(error) => {
+                    tracing::warn!(%operation, %error, "settling goes on");
+                    settling.go_on().boxed().await
                 }
             }
         }
@@ -228,7 +232,7 @@ impl Unsettled {
     /// Takes the claim out of its keeper's care. `None` if that was done before, here or by a
     /// drain.
     fn take(&mut self) -> Option<Kept> {
-        self.held.keeper.take(&self.held, self.place.take()?)
+        self.held.keeper().take(&self.held, self.place.take()?)
     }
 }
 
@@ -251,10 +255,15 @@ impl Settling {
         let _no_longer_kept = self.unsettled.take();
     }
 
-    /// Goes on in the background. `None` if a drain came first.
-    fn hand_over(mut self) -> Option<oneshot::Receiver<Settled>> {
-        let kept = self.unsettled.take()?;
-        Some(leftover::settle(kept, self.request.clone()))
+    /// Goes on in the background, and is awaited for a while.
+    async fn go_on(mut self) -> Settled {
+        let settle_wait = self.unsettled.held.engine.policy().settle_wait();
+        let Some(kept) = self.unsettled.take() else { return Settled::Pending }; // a drain's
+        let landed = leftover::settle(kept, self.request.clone());
+        match timeout(settle_wait, landed).await {
+            Ok(Ok(settled)) => settled,
+            Ok(Err(_)) | Err(_) => Settled::Pending,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -12,24 +13,31 @@ use tokio::time::{Instant, sleep_until};
 use crate::intent::RecordId;
 use crate::store::FullStore;
 
-/// Every settlement looks whether somebody waits, so few may meet at one lock.
+/// So that few meet at one lock.
 const SHARDS: usize = 16;
 
 /// Wakes whoever waits in this process for a record that is settled in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
+    /// How many watch: as a rule nobody, which is all that a settlement has to look at. Whoever
+    /// watches is counted before the record is looked at, and whoever settles looks after it.
+    watching: AtomicUsize,
     shards: [Mutex<HashMap<RecordId, Arc<Notify>>>; SHARDS],
 }
 
 impl Waiters {
     /// Watches a record from now on.
     pub(super) fn watch(&self, id: &RecordId) -> Waiter<'_> {
+        self.watching.fetch_add(1, SeqCst);
         let settled = Arc::clone(self.shard(id).lock().entry(*id).or_default());
         Waiter { waiters: self, id: *id, settled }
     }
 
     /// Wakes those who watch a record.
     pub(super) fn wake(&self, id: &RecordId) {
+        if self.watching.load(SeqCst) == 0 {
+            return;
+        }
         if let Some(settled) = self.shard(id).lock().get(id) {
             settled.notify_waiters();
         }
@@ -73,5 +81,6 @@ impl Drop for Waiter<'_> {
         {
             settled.remove();
         }
+        self.waiters.watching.fetch_sub(1, SeqCst);
     }
 }

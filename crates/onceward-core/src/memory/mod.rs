@@ -13,19 +13,21 @@ use crate::clock::{Clock, SystemAmbient, Timestamp};
 use crate::fingerprint::Fingerprint;
 use crate::ids::Fence;
 use crate::intent::RecordId;
+use crate::lanes::Apart;
 use crate::machine::{self, Step};
 use crate::outcome::Replay;
-use crate::record::{Record, StateName};
+use crate::record::Record;
 use crate::store::{
     Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
     ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
-use shard::{Resized, Shard};
+use shard::{Shard, Size};
 
 /// Enough that two threads rarely meet, few enough that an empty store stays small.
 const SHARDS: usize = 64;
 
-/// How much a [`MemoryStore`] may hold before it refuses new claims.
+/// How much a [`MemoryStore`] may hold before it refuses new claims. Large limits are kept to
+/// within a sixty-fourth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Most records. With small outcomes a record takes about half a kilobyte.
@@ -47,13 +49,21 @@ impl Default for MemoryLimits {
 /// harmless work, and for one process that may repeat itself after a crash. Records that
 /// expire are removed by [`StoreAdmin::purge`] without looking at those that do not.
 pub struct MemoryStore {
-    shards: Box<[Mutex<Shard>; SHARDS]>,
+    shards: Box<[Apart<Mutex<Shard>>; SHARDS]>,
     limits: MemoryLimits,
     clock: Arc<dyn Clock>,
-    records: AtomicU64,
-    bytes: AtomicU64,
+    /// What a shard need not tell yet, so that not every claim writes what all claims read.
+    little: Size,
+    total: Apart<Total>,
     purge_from: AtomicUsize,
     forgotten: AtomicU64,
+}
+
+/// What all shards have told of their sizes.
+#[derive(Debug, Default)]
+struct Total {
+    records: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl MemoryStore {
@@ -65,11 +75,11 @@ impl MemoryStore {
     /// An empty store with limits and a clock of the caller's.
     pub fn with(limits: MemoryLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
-            shards: Box::new(std::array::from_fn(|_| Mutex::default())),
+            shards: Box::new(std::array::from_fn(|_| Apart::default())),
             limits,
             clock,
-            records: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            little: little(limits),
+            total: Apart::default(),
             purge_from: AtomicUsize::new(0),
             forgotten: AtomicU64::new(0),
         }
@@ -82,24 +92,33 @@ impl MemoryStore {
         id: &RecordId,
         step: impl FnOnce(Option<&Record>, Timestamp) -> Step<A>,
     ) -> A {
-        let mut shard = self.shards[shard_of(id)].lock();
-        let (answer, resized) = shard.step(id, |record| step(record, self.clock.now()));
-        self.count(resized);
+        let mut shard = self.shard(id).lock();
+        let answer = shard.step(id, |record| step(record, self.clock.now()));
+        self.count(&mut shard);
         answer
     }
 
-    fn count(&self, resized: Resized) {
+    fn shard(&self, id: &RecordId) -> &Mutex<Shard> {
+        // By other bits of the id than the tables inside the shards use.
+        &self.shards[usize::from(id.as_bytes()[8]) % SHARDS].0
+    }
+
+    fn count(&self, shard: &mut Shard) {
+        let Some(Size { records, bytes }) = shard.tell(self.little) else { return };
         // Wrapping additions of two's complements subtract.
-        if resized.records != 0 {
-            self.records.fetch_add(resized.records.cast_unsigned(), Ordering::Relaxed);
-        }
-        self.bytes.fetch_add(resized.bytes.cast_unsigned(), Ordering::Relaxed);
+        self.total.0.records.fetch_add(records.cast_unsigned(), Ordering::Relaxed);
+        self.total.0.bytes.fetch_add(bytes.cast_unsigned(), Ordering::Relaxed);
     }
 
     fn is_full(&self) -> bool {
         let reserve = self.limits.bytes_max / 16;
-        self.records.load(Ordering::Relaxed) >= self.limits.records_max
-            || self.bytes.load(Ordering::Relaxed) >= self.limits.bytes_max - reserve
+        let Total { records, bytes } = &self.total.0;
+        // A total may be less than nothing for a moment: what came was not told, what went was.
+        let at_least = |total: &AtomicU64, limit: u64| {
+            u64::try_from(total.load(Ordering::Relaxed).cast_signed()).is_ok_and(|it| it >= limit)
+        };
+        at_least(records, self.limits.records_max)
+            || at_least(bytes, self.limits.bytes_max - reserve)
     }
 
     /// Whether there is room for one more record, after sweeping a little if need be.
@@ -112,7 +131,7 @@ impl MemoryStore {
 
     /// Refuses a record that would be one more than fits.
     fn check_room_for(&self, id: &RecordId) -> Result<(), StoreError> {
-        if self.has_room() || self.shards[shard_of(id)].lock().contains(id) {
+        if self.has_room() || self.shard(id).lock().contains(id) {
             return Ok(());
         }
         Err(StoreError::new("memory", StoreErrorKind::Full, Effect::NotApplied))
@@ -122,11 +141,11 @@ impl MemoryStore {
         let mut purged = Purged::default();
         let start = self.purge_from.fetch_add(1, Ordering::Relaxed);
         for offset in 0..SHARDS {
-            let mut shard = self.shards[(start + offset) % SHARDS].lock();
+            let mut shard = self.shards[(start + offset) % SHARDS].0.lock();
             let left = limit - purged.removed - purged.tombstoned;
-            let swept = shard.sweep(self.clock.now(), left, &mut purged);
-            self.forgotten.fetch_max(swept.forgotten.0, Ordering::Relaxed);
-            self.count(swept.resized);
+            let forgotten = shard.sweep(self.clock.now(), left, &mut purged);
+            self.forgotten.fetch_max(forgotten.0, Ordering::Relaxed);
+            self.count(&mut shard);
             if purged.more {
                 break;
             }
@@ -145,8 +164,7 @@ impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore")
             .field("limits", &self.limits)
-            .field("records", &self.records)
-            .field("bytes", &self.bytes)
+            .field("total", &self.total.0)
             .finish_non_exhaustive()
     }
 }
@@ -163,7 +181,7 @@ impl Store for MemoryStore {
     }
 
     fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
-        let shard = self.shards[shard_of(id)].lock();
+        let shard = self.shard(id).lock();
         machine::recall(shard.get(id)?, fingerprint, self.clock.now())
     }
 
@@ -183,13 +201,13 @@ impl Store for MemoryStore {
 #[async_trait]
 impl StoreAdmin for MemoryStore {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        Ok(self.shards[shard_of(id)].lock().get(id).cloned())
+        Ok(self.shard(id).lock().get(id).cloned())
     }
 
     /// Looks at every record: for operators, not for requests.
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let mut found = Vec::new();
-        for shard in self.shards.iter() {
+        for Apart(shard) in self.shards.iter() {
             let shard = shard.lock();
             let now = self.clock.now();
             let wanted = |record: &&Record| {
@@ -200,8 +218,7 @@ impl StoreAdmin for MemoryStore {
         found.sort_unstable();
         let more = found.len() > query.page_size();
         found.truncate(query.page_size());
-        let records =
-            found.iter().filter_map(|id| self.shards[shard_of(id)].lock().get(id).cloned());
+        let records = found.iter().filter_map(|id| self.shard(id).lock().get(id).cloned());
         let next = found.last().copied().filter(|_| more);
         Ok(Page { records: records.collect(), next, ..Page::default() })
     }
@@ -215,17 +232,16 @@ impl StoreAdmin for MemoryStore {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let mut by_state = [0; StateName::ALL.len()];
-        for shard in self.shards.iter() {
-            for (sum, count) in by_state.iter_mut().zip(shard.lock().by_state()) {
+        let mut stats = Stats::default();
+        for Apart(shard) in self.shards.iter() {
+            let shard = shard.lock();
+            stats.records += shard.size().records.cast_unsigned();
+            stats.bytes += shard.size().bytes.cast_unsigned();
+            for (sum, count) in stats.by_state.iter_mut().zip(shard.by_state()) {
                 *sum += count;
             }
         }
-        Ok(Stats {
-            records: self.records.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-            by_state,
-        })
+        Ok(stats)
     }
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
@@ -234,7 +250,9 @@ impl StoreAdmin for MemoryStore {
     }
 }
 
-/// By other bits of the id than the tables inside the shards use.
-fn shard_of(id: &RecordId) -> usize {
-    usize::from(id.as_bytes()[8]) % SHARDS
+/// Nothing where a limit is small. Of a large one, so little that all shards together keep less
+/// than a sixty-fourth of it to themselves.
+fn little(limits: MemoryLimits) -> Size {
+    let share = |limit: u64, most: u64| (limit / (64 * SHARDS as u64)).min(most).cast_signed();
+    Size { records: share(limits.records_max, 64), bytes: share(limits.bytes_max, 64 << 10) }
 }

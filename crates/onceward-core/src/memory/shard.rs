@@ -1,7 +1,7 @@
 //! One shard of the memory store: a table of records, and when each is due to go.
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign;
+use std::ops::Sub;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -43,19 +43,19 @@ impl Placed {
     }
 }
 
-/// How a step changed the size of a shard.
+/// How much a shard holds, or how much more than before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Resized {
+pub(super) struct Size {
     pub(super) records: i64,
     pub(super) bytes: i64,
 }
 
-/// What sweeping did to a shard.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Swept {
-    pub(super) resized: Resized,
-    /// The highest fence among the records that were let go.
-    pub(super) forgotten: Fence,
+impl Sub for Size {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { records: self.records - other.records, bytes: self.bytes - other.bytes }
+    }
 }
 
 impl Shard {
@@ -71,6 +71,22 @@ impl Shard {
         self.records.iter().map(|placed| &*placed.record)
     }
 
+    pub(super) fn size(&self) -> Size {
+        self.ledger.size
+    }
+
+    /// What was not told yet of the shard's size, as soon as it is more than `little`.
+    #[inline]
+    pub(super) fn tell(&mut self, little: Size) -> Option<Size> {
+        let Ledger { size, told, .. } = &mut self.ledger;
+        let untold = *size - *told;
+        let much = untold.records.abs() > little.records || untold.bytes.abs() > little.bytes;
+        much.then(|| {
+            *told = *size;
+            untold
+        })
+    }
+
     pub(super) fn by_state(&self) -> &[u64; StateName::ALL.len()] {
         &self.ledger.by_state
     }
@@ -80,22 +96,23 @@ impl Shard {
         &mut self,
         id: &RecordId,
         step: impl FnOnce(Option<&Record>) -> Step<A>,
-    ) -> (A, Resized) {
+    ) -> A {
         let slot = self.records.entry(id.short(), |placed| placed.is(id), |placed| placed.short);
         let old = match &slot {
             Entry::Occupied(slot) => Some(&*slot.get().record),
             Entry::Vacant(_) => None,
         };
         let Step { answer, next } = step(old);
-        let resized = self.ledger.write(slot, next);
-        (answer, resized)
+        self.ledger.write(slot, next);
+        answer
     }
 
-    /// Lets go what is due, at most `limit` records, adding to `purged`.
-    pub(super) fn sweep(&mut self, now: Timestamp, limit: usize, purged: &mut Purged) -> Swept {
+    /// Lets go what is due, at most `limit` records, adding to `purged`. Returns the highest
+    /// fence among those.
+    pub(super) fn sweep(&mut self, now: Timestamp, limit: usize, purged: &mut Purged) -> Fence {
         let present = bucket_of(now);
         let mut left = limit;
-        let mut total = Swept::default();
+        let mut forgotten = Fence::default();
         while let Some(bucket) =
             self.ledger.due.first_entry().filter(|bucket| *bucket.key() <= present)
         {
@@ -108,9 +125,8 @@ impl Shard {
                     break;
                 }
                 match self.let_go(short, now, purged) {
-                    Some(swept) => {
-                        total.resized += swept.resized;
-                        total.forgotten = total.forgotten.max(swept.forgotten);
+                    Some(fence) => {
+                        forgotten = forgotten.max(fence);
                         left -= 1;
                     }
                     None if start == present => later.push(short),
@@ -123,11 +139,11 @@ impl Shard {
                 break;
             }
         }
-        total
+        forgotten
     }
 
-    /// Lets one record go if it is due.
-    fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Swept> {
+    /// Lets one record go if it is due, and returns its fence.
+    fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Fence> {
         // Of several records with equal short ids, the one that is due.
         let due = |placed: &Placed| {
             placed.short == short && machine::sweep(&placed.record, now) != Next::Same
@@ -138,9 +154,9 @@ impl Shard {
             Next::Remove => purged.removed += 1,
             _ => purged.tombstoned += 1,
         }
-        let forgotten = slot.get().record.fence;
-        let resized = self.ledger.write(Entry::Occupied(slot), next);
-        Some(Swept { resized, forgotten })
+        let fence = slot.get().record.fence;
+        self.ledger.write(Entry::Occupied(slot), next);
+        Some(fence)
     }
 }
 
@@ -149,53 +165,56 @@ impl Shard {
 struct Ledger {
     due: BTreeMap<u64, Vec<u64>>,
     by_state: [u64; StateName::ALL.len()],
+    size: Size,
+    /// As much of it as the whole store knows.
+    told: Size,
     /// Of the last record that was new. Most have the scope of one before: those share it.
     scope: Option<Scope>,
 }
 
 impl Ledger {
     /// Writes what becomes of a record.
-    fn write(&mut self, slot: Entry<'_, Placed>, next: Next) -> Resized {
-        let mut resized = Resized::default();
+    fn write(&mut self, slot: Entry<'_, Placed>, next: Next) {
         match (next, slot) {
             (Next::Same, _) | (Next::Stand(..) | Next::Remove, Entry::Vacant(_)) => {}
             (Next::Put(record), Entry::Occupied(mut slot)) => {
                 let old = &mut slot.get_mut().record;
-                resized += self.leave(old);
-                resized += self.enter(&record);
+                self.leave(old);
+                self.enter(&record);
                 *old = record;
             }
             (Next::Put(mut record), Entry::Vacant(slot)) => {
                 self.share_scope(&mut record);
-                resized += self.enter(&record);
+                self.enter(&record);
                 slot.insert(Placed { short: record.id.short(), record });
             }
             (Next::Stand(state, since), Entry::Occupied(mut slot)) => {
                 let record = &mut slot.get_mut().record;
-                resized += self.leave(record);
+                self.leave(record);
                 (record.state, record.updated_at) = (state, since);
-                resized += self.enter(record);
+                self.enter(record);
             }
             (Next::Remove, Entry::Occupied(slot)) => {
-                resized += self.leave(&slot.get().record);
+                self.leave(&slot.get().record);
                 slot.remove();
             }
         }
-        resized
     }
 
     /// Counts a record, and notes when it will be due.
-    fn enter(&mut self, record: &Record) -> Resized {
+    fn enter(&mut self, record: &Record) {
         self.by_state[record.state.name() as usize] += 1;
         if let Some(at) = due_at(record) {
             self.due.entry(bucket_of(at)).or_default().push(record.id.short());
         }
-        Resized { records: 1, bytes: size(record) }
+        self.size.records += 1;
+        self.size.bytes += size(record);
     }
 
-    fn leave(&mut self, record: &Record) -> Resized {
+    fn leave(&mut self, record: &Record) {
         self.by_state[record.state.name() as usize] -= 1;
-        Resized { records: -1, bytes: -size(record) }
+        self.size.records -= 1;
+        self.size.bytes -= size(record);
     }
 
     fn share_scope(&mut self, record: &mut Record) {
@@ -221,11 +240,4 @@ fn bucket_of(at: Timestamp) -> u64 {
 
 fn size(record: &Record) -> i64 {
     i64::try_from(size_of::<Placed>() + record.bytes()).unwrap_or(i64::MAX)
-}
-
-impl AddAssign for Resized {
-    fn add_assign(&mut self, other: Self) {
-        self.records += other.records;
-        self.bytes += other.bytes;
-    }
 }
