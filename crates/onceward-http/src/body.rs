@@ -131,33 +131,36 @@ pub(crate) fn resumed<B>(read: Bytes, rest: B) -> Body<B> {
 }
 
 /// Reads a body until its end, or until there is more than `limit`.
-pub(crate) async fn hold<B>(mut body: B, limit: usize) -> Held<B>
+#[expect(clippy::manual_async_fn, reason = "an async fn would keep the body twice")]
+pub(crate) fn hold<B>(mut body: B, limit: usize) -> impl Future<Output = Held<B>>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    if body.size_hint().lower() > limit as u64 {
-        return Held::TooLarge { read: Bytes::new(), rest: body };
-    }
-    let mut read = Gathered::default();
-    let mut trailers = None;
-    while let Some(frame) = body.frame().await {
-        match frame.map(Frame::into_data) {
-            Ok(Ok(data)) => {
-                read.push(data);
-                if read.len() > limit {
-                    return Held::TooLarge { read: read.finish(), rest: body };
-                }
-                // As a rule that is known by now, and need not be asked for.
-                if body.is_end_stream() {
-                    break;
-                }
-            }
-            Ok(Err(other)) => trailers = other.into_trailers().ok().map(Box::new),
-            Err(error) => return Held::Broken(error.into()),
+    async move {
+        if body.size_hint().lower() > limit as u64 {
+            return Held::TooLarge { read: Bytes::new(), rest: body };
         }
+        let mut read = Gathered::default();
+        let mut trailers = None;
+        while let Some(frame) = body.frame().await {
+            match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => {
+                    read.push(data);
+                    if read.len() > limit {
+                        return Held::TooLarge { read: read.finish(), rest: body };
+                    }
+                    // As a rule that is known by now, and need not be asked for.
+                    if body.is_end_stream() {
+                        break;
+                    }
+                }
+                Ok(Err(other)) => trailers = other.into_trailers().ok().map(Box::new),
+                Err(error) => return Held::Broken(error.into()),
+            }
+        }
+        Held::Whole(Whole { bytes: read.finish(), trailers })
     }
-    Held::Whole(Whole { bytes: read.finish(), trailers })
 }
 
 /// Data frames put together; a single one is not copied.

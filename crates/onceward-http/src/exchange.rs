@@ -14,8 +14,8 @@ use http::request::Parts;
 use http::{Request, Response, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    BeginError, BoxError, Disposition, Intent, Key, OnLapse, OperationId, Outcome, Rejection,
-    Replay, Scope, Settled, StoreError, StoreErrorKind,
+    BeginError, BoxError, Disposition, Ended, Intent, Key, OnLapse, OperationId, Outcome,
+    Rejection, Replay, Scope, Settled, StoreError, StoreErrorKind,
 };
 use tower_service::Service;
 
@@ -23,7 +23,7 @@ use crate::admission::Admission;
 use crate::body::{Body, Held, Whole, hold, resumed};
 use crate::fingerprint::{Subject, decoded};
 use crate::header::parse_key;
-use crate::layer::{Guard, Shared};
+use crate::layer::{Guard, Guarded, Shared};
 use crate::observe::Event;
 use crate::outlive::GoesOn;
 use crate::problem::{Code, Problem, whole_seconds};
@@ -36,10 +36,7 @@ use crate::trace::Trace;
 
 /// One guarded request on its way.
 pub(crate) struct Exchange {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) guard: Arc<Guard>,
-    /// The operation's name, and the route as far as it is known.
-    pub(crate) operation: Arc<str>,
+    pub(crate) guarded: Guarded,
     pub(crate) trace: Trace,
 }
 
@@ -53,12 +50,15 @@ enum Ask {
 
 impl Exchange {
     /// Answers a request: executes it, replays it, or refuses it.
-    pub(crate) async fn answer<S, B, R>(
-        &self,
+    ///
+    /// A function that returns a future, as are those below that take what is large: what a
+    /// future captures stays where it is, while an `async fn` keeps its arguments twice.
+    pub(crate) fn answer<S, B, R>(
+        self,
         request: Request<B>,
         inner: S,
         goes_on: GoesOn,
-    ) -> Result<Response<Body<R>>, S::Error>
+    ) -> impl Future<Output = Result<Response<Body<R>>, S::Error>>
     where
         S: Service<Request<Body<B>>, Response = Response<R>>,
         B: HttpBody<Data = Bytes> + Unpin,
@@ -66,74 +66,83 @@ impl Exchange {
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
-        // Head and body stay where they are until the handler gets them: they are large.
-        let (head, body) = request.into_parts();
-        let (scope, key) = match self.name(&head) {
-            Ok(name) => name,
-            Err(problem) => return Ok(self.refuse(problem)),
-        };
-        let whole = match self.hold(body).await {
-            Ok(whole) => whole,
-            Err(problem) => return Ok(self.refuse(problem)),
-        };
-        let intent = match self.ask(&self.subject(&head, &whole.bytes), scope, key) {
-            Ok(Ask::Decide(intent)) => intent,
-            Ok(Ask::Again(replay)) => {
-                self.tell(Event::Replayed);
-                return Ok(self.replay(replay).await);
+        let (mut head, body) = request.into_parts();
+        async move {
+            let (scope, key) = match self.name(&head) {
+                Ok(name) => name,
+                Err(problem) => return Ok(self.refuse(problem)),
+            };
+            let held = hold(body, self.guard().rules.request_bytes_max).await;
+            let whole = match self.whole(held) {
+                Ok(whole) => whole,
+                Err(problem) => return Ok(self.refuse(problem)),
+            };
+            let intent = match self.ask(&self.subject(&head, &whole.bytes), scope, key) {
+                Ok(Ask::Decide(intent)) => intent,
+                Ok(Ask::Again(replay)) => {
+                    self.tell(Event::Replayed);
+                    return Ok(self.replay(replay).await);
+                }
+                Err(problem) => return Ok(self.refuse(problem)),
+            };
+            if let Err(wait) = self.admit(&intent).await {
+                self.tell(Event::OverQuota);
+                return Ok(self.refuse(Problem::new(Code::QuotaExceeded).retry_after(wait)));
             }
-            Err(problem) => return Ok(self.refuse(problem)),
-        };
-        if let Err(wait) = self.admit(&intent).await {
-            self.tell(Event::OverQuota);
-            return Ok(self.refuse(Problem::new(Code::QuotaExceeded).retry_after(wait)));
+            let begun = self.guard().grants.begin(&self.guard().engine, &intent).await;
+            self.tell_begun(&begun);
+            match begun {
+                Ok(Begun::Execute(right)) => {
+                    goes_on.set(); // What has begun is settled, whether its client waits or not.
+                    let usage = Usage::of(self.shared(), &intent);
+                    right.equip(intent, &mut head.extensions);
+                    let request = Request::from_parts(head, whole.into_body());
+                    let handled = handle(inner, request).await;
+                    self.settle(right, handled, usage).await
+                }
+                Ok(Begun::Replay(replay)) => {
+                    self.remember(&intent, &self.subject(&head, &whole.bytes));
+                    Ok(self.replay(replay).await)
+                }
+                Ok(Begun::Reject(rejection)) => {
+                    Ok(self.reject(rejection, &self.subject(&head, &whole.bytes)))
+                }
+                Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
+                    self.tell(Event::Unguarded);
+                    let (mut inner, request) =
+                        (inner, Request::from_parts(head, whole.into_body()));
+                    let unguarded = Box::pin(inner.call(request));
+                    Ok(unguarded.await?.map(Body::passed))
+                }
+                Err(error) => Ok(self.unavailable(&error)),
+            }
         }
-        let begun = self.guard.grants.begin(&self.guard.engine, &intent).await;
-        self.tell_begun(&begun);
-        match begun {
-            Ok(Begun::Execute(right)) => {
-                goes_on.set(); // What has begun is settled, whether its client waits or not.
-                let usage = Usage::of(&self.shared, &intent);
-                let mut head = head;
-                right.equip(intent, &mut head.extensions);
-                let request = Request::from_parts(head, whole.into_body());
-                let handled = handle(inner, request).await;
-                self.settle(right, handled, usage).await
-            }
-            Ok(Begun::Replay(replay)) => {
-                self.remember(&intent, &self.subject(&head, &whole.bytes));
-                Ok(self.replay(replay).await)
-            }
-            Ok(Begun::Reject(rejection)) => {
-                Ok(self.reject(rejection, &self.subject(&head, &whole.bytes)))
-            }
-            Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
-                self.tell(Event::Unguarded);
-                let (mut inner, request) = (inner, Request::from_parts(head, whole.into_body()));
-                let unguarded = Box::pin(inner.call(request));
-                Ok(unguarded.await?.map(Body::passed))
-            }
-            Err(error) => Ok(self.unavailable(&error)),
-        }
+    }
+
+    fn guard(&self) -> &Guard {
+        self.guarded.guard()
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.guarded.shared
+    }
+
+    fn operation(&self) -> &str {
+        self.guarded.operation()
     }
 
     /// Whose intent a request is, and what they call it.
     fn name(&self, head: &Parts) -> Result<(Scope, Key), Problem> {
-        let key = parse_key(&head.headers, &self.guard.rules.key)?;
+        let key = parse_key(&head.headers, &self.guard().rules.key)?;
         let key = key.ok_or_else(|| Problem::new(Code::MissingKey))?;
-        Ok((self.shared.owners.resolve(head, &self.operation)?, key))
+        Ok((self.shared().owners.resolve(head, self.operation())?, key))
     }
 
     /// All of a request's body.
-    async fn hold<B>(&self, body: B) -> Result<Whole, Problem>
-    where
-        B: HttpBody<Data = Bytes> + Unpin,
-        B::Error: Into<BoxError>,
-    {
-        let limit = self.guard.rules.request_bytes_max;
-        match hold(body, limit).await {
+    fn whole<B>(&self, held: Held<B>) -> Result<Whole, Problem> {
+        match held {
             Held::Whole(whole) => Ok(whole),
-            Held::TooLarge { .. } => Err(too_large(limit)),
+            Held::TooLarge { .. } => Err(too_large(self.guard().rules.request_bytes_max)),
             Held::Broken(error) if is_late(&*error) => {
                 let late = http::StatusCode::REQUEST_TIMEOUT;
                 Err(Problem::new(Code::InvalidBody).status(late))
@@ -148,9 +157,9 @@ impl Exchange {
         if let Some(replay) = self.recall(&scope, &key, subject) {
             return Ok(Ask::Again(replay));
         }
-        let (fingerprint, parts) = self.guard.fingerprinter.fingerprint(subject)?;
+        let (fingerprint, parts) = self.guard().fingerprinter.fingerprint(subject)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
-        if let Some(reference) = &self.guard.rules.reference {
+        if let Some(reference) = &self.guard().rules.reference {
             intent.reference = reference.find(subject.headers, &decoded(subject)?)?;
         }
         Ok(Ask::Decide(intent))
@@ -158,23 +167,23 @@ impl Exchange {
 
     /// What a retry that was seen before came to, if it is settled.
     fn recall(&self, scope: &Scope, key: &Key, subject: &Subject<'_>) -> Option<Replay> {
-        let seen = self.shared.seen.as_ref()?;
+        let seen = self.shared().seen.as_ref()?;
         let known = seen.known(seen.name(key))?;
         if self.digest(seen, scope, key, subject) != Some(known.digest) {
             return None;
         }
-        self.guard.engine.recall(&known.record, &known.fingerprint)
+        self.guard().engine.recall(&known.record, &known.fingerprint)
     }
 
     /// Has the next retry known by its bytes, if it is sent as this one was. Not inlined, as
     /// [`digest`](Self::digest) is not: first requests need neither.
     #[inline(never)]
     fn remember(&self, intent: &Intent, subject: &Subject<'_>) {
-        let Some(seen) = &self.shared.seen else { return };
+        let Some(seen) = &self.shared().seen else { return };
         let Intent { scope, key, fingerprint, .. } = intent;
         let Some(digest) = self.digest(seen, scope, key, subject) else { return };
         let (name, fingerprint) = (seen.name(key), *fingerprint);
-        let record = self.guard.engine.identity().record_id(scope, key);
+        let record = self.guard().engine.identity().record_id(scope, key);
         seen.remember(Known { name, digest, record, fingerprint });
     }
 
@@ -187,21 +196,21 @@ impl Exchange {
         key: &Key,
         subject: &Subject<'_>,
     ) -> Option<Digest> {
-        let plain = self.shared.admission.is_none() && self.guard.rules.reference.is_none();
+        let plain = self.shared().admission.is_none() && self.guard().rules.reference.is_none();
         if !plain || subject.body.len() > seen::BODY_BYTES_MAX {
             return None;
         }
         let mut fields = seen::Fields::beside(subject.body);
         fields.push(scope.as_bytes());
         fields.push(key.expose().as_bytes());
-        self.guard.fingerprinter.looked_at(subject, &mut fields);
+        self.guard().fingerprinter.looked_at(subject, &mut fields);
         Some(seen.digest(&fields))
     }
 
     fn tell(&self, event: Event) {
         self.trace.tell(event);
-        if let Some(observer) = &self.shared.observer {
-            observer.observe(&self.operation, event);
+        if let Some(observer) = &self.shared().observer {
+            observer.observe(self.operation(), event);
         }
     }
 
@@ -220,7 +229,7 @@ impl Exchange {
 
     /// Whether the caller may use one more key; else, after how long.
     async fn admit(&self, intent: &Intent) -> Result<(), Duration> {
-        match &self.shared.admission {
+        match &self.shared().admission {
             Some(admission) => admission.admit(intent).await,
             None => Ok(()),
         }
@@ -228,79 +237,99 @@ impl Exchange {
 
     fn subject<'a>(&'a self, head: &'a Parts, body: &'a Bytes) -> Subject<'a> {
         let (method, headers) = (&head.method, &head.headers);
-        let bytes_max = self.guard.rules.request_bytes_max;
-        Subject { method, operation: &self.operation, uri: &head.uri, headers, body, bytes_max }
+        let bytes_max = self.guard().rules.request_bytes_max;
+        Subject { method, operation: self.operation(), uri: &head.uri, headers, body, bytes_max }
     }
 
     /// Settles what came of a handler, and answers.
-    async fn settle<R, E>(
+    fn settle<R, E>(
         &self,
         right: Right,
         handled: Handled<R, E>,
         usage: Option<Usage>,
-    ) -> Result<Response<Body<R>>, E>
+    ) -> impl Future<Output = Result<Response<Body<R>>, E>>
     where
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
-        let response = match handled {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                self.abandon(right).boxed().await;
-                return Err(error);
-            }
-            Err(_panic) => {
-                tracing::error!(operation = %right.operation(), "the handler panicked");
-                return Ok(self.refuse(self.abandon(right).boxed().await));
-            }
-        };
-        let (mut head, body) = response.into_parts();
-        let said = speak::said(&mut head);
-        match said.unwrap_or_else(|| self.guard.rules.outcomes.disposition(head.status)) {
-            Disposition::Keep => Ok(self.keep(right, head, body, usage).await),
-            // Where that does not land, the outcome is unknown.
-            Disposition::Release => {
-                self.let_go(right, LetGo::Release).boxed().await;
-                Ok(Response::from_parts(head, Body::passed(body)))
-            }
-            Disposition::Unknown => {
-                self.let_go(right, LetGo::Unknown).boxed().await;
-                Ok(Response::from_parts(head, Body::passed(body)))
+        let said = self.said(handled);
+        async move {
+            match said {
+                Said::Keep(response) => Ok(self.keep(right, response, usage).await),
+                // Where that does not land, the outcome is unknown.
+                Said::LetGo(word, response) => {
+                    self.let_go(right, word).boxed().await;
+                    Ok(response.map(Body::passed))
+                }
+                Said::Error(error) => {
+                    self.abandon(right).boxed().await;
+                    Err(error)
+                }
+                Said::Panic => {
+                    tracing::error!(operation = %right.operation(), "the handler panicked");
+                    Ok(self.refuse(self.abandon(right).boxed().await))
+                }
             }
         }
     }
 
+    /// What is to become of what a handler did, by its own word or by the rules.
+    fn said<R, E>(&self, handled: Handled<R, E>) -> Said<R, E> {
+        let mut response = match handled {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Said::Error(error),
+            Err(_panic) => return Said::Panic,
+        };
+        let by_rule = |status| self.guard().rules.outcomes.disposition(status);
+        match speak::said(&mut response).unwrap_or_else(|| by_rule(response.status())) {
+            Disposition::Keep => Said::Keep(response),
+            Disposition::Release => Said::LetGo(LetGo::Release, response),
+            Disposition::Unknown => Said::LetGo(LetGo::Unknown, response),
+        }
+    }
+
     /// Stores a response, and answers with it as soon as it is stored.
-    async fn keep<R>(
+    fn keep<R>(
         &self,
         right: Right,
-        head: response::Parts,
-        body: R,
+        response: Response<R>,
         usage: Option<Usage>,
-    ) -> Response<Body<R>>
+    ) -> impl Future<Output = Response<Body<R>>>
     where
         R: HttpBody<Data = Bytes> + Unpin,
         R::Error: Into<BoxError>,
     {
-        let rules = &self.guard.rules;
-        let limit = if is_endless(&head) { 0 } else { rules.response_bytes_max };
-        let (outcome, body) = match hold(body, limit).await {
-            Held::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
-            Held::TooLarge { read, rest } => {
-                let summary = reply::encode_head(&head, rules);
-                (Outcome::omitted(reply::TAG, summary), resumed(read, rest))
+        let (head, body) = response.into_parts();
+        async move {
+            let rules = &self.guard().rules;
+            let limit = if is_endless(&head) { 0 } else { rules.response_bytes_max };
+            let (outcome, body) = match hold(body, limit).await {
+                Held::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
+                Held::TooLarge { read, rest } => {
+                    let summary = reply::encode_head(&head, rules);
+                    (Outcome::omitted(reply::TAG, summary), resumed(read, rest))
+                }
+                Held::Broken(error) => {
+                    tracing::warn!(%error, "a response broke off");
+                    return self.refuse(self.abandon(right).boxed().await);
+                }
+            };
+            if let Some(usage) = usage {
+                usage.keeps(outcome.bytes.len());
             }
-            Held::Broken(error) => {
-                tracing::warn!(%error, "a response broke off");
-                return self.refuse(self.abandon(right).boxed().await);
+            let operation = right.operation();
+            let failed = head.status.is_client_error() || head.status.is_server_error();
+            let ended = if failed { Ended::Failed } else { Ended::Completed };
+            match self.kept(right.keep(ended, outcome).await, operation) {
+                Some(problem) => self.refuse(problem),
+                None => Response::from_parts(head, body),
             }
-        };
-        if let Some(usage) = usage {
-            usage.keeps(outcome.bytes.len());
         }
-        let operation = right.operation();
-        let failed = head.status.is_client_error() || head.status.is_server_error();
-        let refused = match right.keep(outcome, failed).await {
+    }
+
+    /// Why a response must not be given, after what became of it at the store.
+    fn kept(&self, kept: Kept, operation: OperationId) -> Option<Problem> {
+        match kept {
             Kept::Settled(settled) => {
                 self.tell(Event::Settled(Disposition::Keep, settled));
                 self.lost(settled, operation)
@@ -315,10 +344,6 @@ impl Exchange {
                 self.tell(Event::Settled(Disposition::Unknown, Settled::Pending));
                 Some(not_known(operation))
             }
-        };
-        match refused {
-            Some(problem) => self.refuse(problem),
-            None => Response::from_parts(head, body),
         }
     }
 
@@ -326,7 +351,7 @@ impl Exchange {
     /// transaction is rolled back.
     async fn abandon(&self, right: Right) -> Problem {
         let unknown = Problem::new(Code::OutcomeUnknown).operation(right.operation());
-        match (right, self.guard.engine.policy().on_lapse()) {
+        match (right, self.guard().engine.policy().on_lapse()) {
             (Right::Permit(permit), OnLapse::Takeover) => {
                 drop(permit);
                 unknown
@@ -351,11 +376,11 @@ impl Exchange {
     fn rolled_back(&self) -> Problem {
         Problem::new(Code::RolledBack)
             .status(http::StatusCode::SERVICE_UNAVAILABLE)
-            .retry_after(self.guard.engine.policy().retry_after())
+            .retry_after(self.guard().engine.policy().retry_after())
     }
 
     fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
-        let rules = &self.guard.rules;
+        let rules = &self.guard().rules;
         match head.extensions.get::<Sensitive>() {
             None => Outcome::whole(reply::TAG, reply::encode(head, whole, rules)),
             Some(Sensitive(resource)) => {
@@ -367,8 +392,8 @@ impl Exchange {
 
     /// Why a response must not be given although the handler made it.
     fn lost(&self, settled: Settled, operation: OperationId) -> Option<Problem> {
-        let policy = self.guard.engine.policy();
-        let respond = self.guard.rules.completion_lost == CompletionLost::Respond;
+        let policy = self.guard().engine.policy();
+        let respond = self.guard().rules.completion_lost == CompletionLost::Respond;
         match settled {
             Settled::Durable => None,
             // Whoever takes over may come to another outcome: this one is not final yet.
@@ -385,20 +410,20 @@ impl Exchange {
     }
 
     async fn replay<R>(&self, replay: Replay) -> Response<Body<R>> {
-        let replayed = self.shared.replay(replay, &self.guard.rules.replay).await;
+        let replayed = self.shared().replay(replay, &self.guard().rules.replay).await;
         replayed.unwrap_or_else(|problem| self.refuse(problem))
     }
 
     #[cold]
     fn reject<R>(&self, rejection: Rejection, subject: &Subject<'_>) -> Response<Body<R>> {
-        let rules = &self.guard.rules;
+        let rules = &self.guard().rules;
         self.refuse(match rejection {
             Rejection::Mismatch { difference } => {
-                let differs = self.guard.fingerprinter.explain(subject, difference);
+                let differs = self.guard().fingerprinter.explain(subject, difference);
                 Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
             }
             Rejection::ReferenceTaken { operation, difference } => {
-                let differs = self.guard.fingerprinter.explain(subject, difference);
+                let differs = self.guard().fingerprinter.explain(subject, difference);
                 let problem = Problem::new(Code::ReferenceTaken).differs(differs);
                 operation.into_iter().fold(problem, Problem::operation)
             }
@@ -422,9 +447,9 @@ impl Exchange {
 
     /// 202: it is being done, and there is a page to look at.
     fn accepted<R>(&self, operation: OperationId) -> Response<Body<R>> {
-        let retry_after = self.guard.engine.policy().retry_after();
+        let retry_after = self.guard().engine.policy().retry_after();
         let body = serde_json::json!({ "operation": operation, "status": "running" }).to_string();
-        let location = self.shared.page(operation);
+        let location = self.shared().page(operation);
         let response = Response::builder()
             .status(http::StatusCode::ACCEPTED)
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -437,10 +462,10 @@ impl Exchange {
 
     /// Whether to run unguarded because the store is down.
     fn goes_on_without(&self, error: &StoreError) -> bool {
-        let open = self.guard.rules.store_down == StoreDown::Open;
+        let open = self.guard().rules.store_down == StoreDown::Open;
         if open {
-            self.shared.count_unguarded();
-            tracing::warn!(%error, operation = &*self.operation, "UNSAFE: running unguarded");
+            self.shared().count_unguarded();
+            tracing::warn!(%error, operation = self.operation(), "UNSAFE: running unguarded");
         }
         open
     }
@@ -456,13 +481,22 @@ impl Exchange {
             _ => Problem::new(Code::StoreUnavailable),
         };
         tracing::warn!(error = error as &dyn std::error::Error, "not executed");
-        self.refuse(problem.retry_after(self.guard.engine.policy().retry_after()))
+        self.refuse(problem.retry_after(self.guard().engine.policy().retry_after()))
     }
 
     #[cold]
     fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
-        problem.into_response(&self.shared.docs).map(Body::whole)
+        problem.into_response(&self.shared().docs).map(Body::whole)
     }
+}
+
+/// What is to become of what a handler did.
+enum Said<R, E> {
+    Keep(Response<R>),
+    LetGo(LetGo, Response<R>),
+    /// It failed without a response.
+    Error(E),
+    Panic,
 }
 
 /// What a handler came to; the outer error is a panic.

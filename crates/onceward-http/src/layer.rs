@@ -207,26 +207,30 @@ impl LayerBuilder<Scoped> {
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
         let Self { engine, grants, owners, operations, others, docs, operations_at, .. } = self;
         let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
-        let mut by_route = BTreeMap::<String, Vec<Arc<Guard>>>::new();
+        let mut guards = Vec::new();
+        let mut by_route = BTreeMap::<String, Vec<Place>>::new();
         for operation in operations {
-            let route = operation.route.clone();
-            by_route
-                .entry(route)
-                .or_default()
-                .push(Arc::new(Guard::of(operation, &engine, &grants)?));
+            by_route.entry(operation.route.clone()).or_default().push(guards.len());
+            guards.push(Guard::of(operation, &engine, &grants)?);
         }
         let mut routes = matchit::Router::new();
-        for (route, guards) in by_route {
+        for (route, places) in by_route {
             let invalid = |error: matchit::InsertError| error.to_string();
-            let inserted = routes.insert(&route, guards).map_err(invalid);
+            let inserted = routes.insert(&route, places).map_err(invalid);
             inserted.map_err(|why| InvalidLayer::Route { route, why })?;
         }
-        let others = others.map(|rules| Guard::new(None, rules, &engine, &grants));
-        let others = others.transpose()?.map(Arc::new);
+        let others = match others {
+            Some(rules) => {
+                guards.push(Guard::new(None, rules, &engine, &grants)?);
+                Some(guards.len() - 1)
+            }
+            None => None,
+        };
         let unguarded = AtomicU64::new(0);
         let seen = engine.recalls().then(Seen::new);
         let shared = Shared {
             engine,
+            guards,
             routes,
             others,
             owners,
@@ -314,7 +318,8 @@ impl OncewardLayer {
     /// How many bytes of a request's body are held at most, because it is guarded; `None` for
     /// one that passes through, observed or not.
     pub fn holds<B>(&self, request: &Request<B>) -> Option<usize> {
-        let (guard, _) = self.shared.guard(request)?;
+        let guarded = self.shared.guard(request)?;
+        let guard = guarded.guard();
         (!guard.only_observes()).then_some(guard.rules.request_bytes_max)
     }
 }
@@ -333,11 +338,14 @@ impl fmt::Debug for OncewardLayer {
     }
 }
 
-/// What all requests of a layer share.
+/// What all requests of a layer share. Each counts its owners, so what they read has cache lines
+/// of its own.
+#[repr(align(128))]
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    routes: matchit::Router<Vec<Arc<Guard>>>,
-    others: Option<Arc<Guard>>,
+    guards: Vec<Guard>,
+    routes: matchit::Router<Vec<Place>>,
+    others: Option<Place>,
     pub(crate) owners: Owners,
     pub(crate) docs: String,
     pub(crate) operations_at: String,
@@ -349,6 +357,30 @@ pub(crate) struct Shared {
     /// `None` where the store could not replay what was seen any sooner.
     pub(crate) seen: Option<Seen>,
     unguarded: AtomicU64,
+}
+
+/// Where a guard stands among those of its layer.
+type Place = usize;
+
+/// A request's guard, by its place: so a request counts as one owner, of what all share.
+#[derive(Clone)]
+pub(crate) struct Guarded {
+    pub(crate) shared: Arc<Shared>,
+    place: Place,
+    /// The operation's name, where its guard has none.
+    unnamed: Option<Box<str>>,
+}
+
+impl Guarded {
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.shared.guards[self.place]
+    }
+
+    /// The operation's name, and the route as far as it is known.
+    pub(crate) fn operation(&self) -> &str {
+        let name = self.guard().named.as_ref().map(|named| &*named.name);
+        name.or(self.unnamed.as_deref()).unwrap_or_default()
+    }
 }
 
 /// How one operation is guarded.
@@ -363,7 +395,7 @@ pub(crate) struct Guard {
 
 struct Named {
     method: Method,
-    name: Arc<str>,
+    name: Box<str>,
 }
 
 impl Guard {
@@ -465,25 +497,23 @@ fn always_passes(method: &Method) -> bool {
 }
 
 impl Shared {
-    /// Who guards a request, and the operation's name; `None` lets it pass.
-    pub(crate) fn guard<B>(&self, request: &Request<B>) -> Option<(Arc<Guard>, Arc<str>)> {
+    /// Who guards a request; `None` lets it pass.
+    pub(crate) fn guard<B>(self: &Arc<Self>, request: &Request<B>) -> Option<Guarded> {
         let method = request.method();
         if always_passes(method) {
             return None;
         }
+        let guards = |place: &&Place| self.guards[**place].guards(method);
         let named = self.routes.at(request.uri().path()).ok();
-        let named = named.and_then(|at| at.value.iter().find(|guard| guard.guards(method)));
-        let others = || self.others.as_ref().filter(|guard| guard.guards(method));
-        let guard = named.or_else(others)?;
+        let named = named.and_then(|at| at.value.iter().find(guards));
+        let place = *named.or_else(|| self.others.as_ref().filter(guards))?;
+        let guard = &self.guards[place];
         let may_pass = !guard.rules.required && !guard.only_observes();
         if may_pass && !request.headers().contains_key(&guard.rules.key.header) {
             return None;
         }
-        let operation = match &guard.named {
-            Some(named) => Arc::clone(&named.name),
-            None => unnamed(request).into(),
-        };
-        Some((Arc::clone(guard), operation))
+        let unnamed = guard.named.is_none().then(|| unnamed(request).into());
+        Some(Guarded { shared: Arc::clone(self), place, unnamed })
     }
 
     pub(crate) fn count_unguarded(&self) {

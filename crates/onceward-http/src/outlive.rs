@@ -53,6 +53,12 @@ impl<T> Outlive<T> {
         let goes_on = GoesOn::default();
         Self { work: Some(Box::pin(work(goes_on.clone()))), goes_on }
     }
+
+    /// How large the work is.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.work.as_deref().map_or(0, size_of_val)
+    }
 }
 
 impl<T> Future for Outlive<T> {

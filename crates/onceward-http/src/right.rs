@@ -1,9 +1,11 @@
 //! The right to run an operation: a permit with a lease, or a transaction.
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either};
 use http::Extensions;
 use onceward_core::{
-    Begin, BeginError, Disposition, Engine, Grant, Intent, OperationId, Outcome, Permit, Rejection,
-    Replay, Settled,
+    Begin, BeginError, Disposition, Ended, Engine, Grant, Intent, OperationId, Outcome, Permit,
+    Rejection, Replay, Settled,
 };
 
 use crate::speak::Execution;
@@ -35,6 +37,7 @@ pub(crate) enum Right {
 }
 
 /// What became of a reply that was to be kept.
+#[derive(Clone, Copy)]
 pub(crate) enum Kept {
     Settled(Settled),
     /// Nothing happened, the handler's rows included.
@@ -72,7 +75,7 @@ impl Grants {
                 Begin::Reject(rejection) => Begun::Reject(rejection),
             }),
             #[cfg(feature = "postgres")]
-            Self::InTransaction(all) => transaction::begin(all, intent).await,
+            Self::InTransaction(all) => transaction::begin(all, intent).boxed().await,
         }
     }
 }
@@ -101,13 +104,17 @@ impl Right {
         }
     }
 
-    /// It came to this, for every retry.
-    pub(crate) async fn keep(self, outcome: Outcome, failed: bool) -> Kept {
+    /// It ended in this way and came to this, for every retry.
+    pub(crate) fn keep(self, ended: Ended, outcome: Outcome) -> impl Future<Output = Kept> {
         match self {
-            Self::Permit(permit) if failed => Kept::Settled(permit.fail(outcome).await),
-            Self::Permit(permit) => Kept::Settled(permit.complete(outcome).await),
+            Self::Permit(permit) => {
+                let settled = permit.end(ended, outcome).map(Kept::Settled);
+                Either::<_, BoxFuture<'static, Kept>>::Left(settled)
+            }
             #[cfg(feature = "postgres")]
-            Self::Transaction(open) => transaction::keep(*open, outcome, failed).await,
+            Self::Transaction(open) => {
+                Either::Right(transaction::keep(*open, ended, outcome).boxed())
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use futures_util::TryFutureExt;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::BoxError;
@@ -65,28 +66,28 @@ where
             let future = Box::pin(async move { Ok(question.answer(&shared, &head).await) });
             return ResponseFuture { way: Way::Asked { future } };
         }
-        let Some((guard, operation)) = self.shared.guard(&request) else {
+        let Some(guarded) = self.shared.guard(&request) else {
             let future = self.inner.call(request.map(Body::passed));
             return ResponseFuture { way: Way::Passed { future } };
         };
-        if guard.only_observes() {
-            let (request, ending) = shadow::observe(&self.shared, guard, operation, request);
+        if guarded.guard().only_observes() {
+            let (request, ending) = shadow::observe(guarded, request);
             let future = self.inner.call(request);
             return ResponseFuture { way: Way::Observed { future, ending } };
         }
         // The clone takes the place of the one that was made ready.
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
-        let trace = Trace::begin(&operation);
-        let span = trace.span();
-        let exchange = Exchange { shared: Arc::clone(&self.shared), guard, operation, trace };
-        let answer = async move |goes_on| {
-            let answer = exchange.answer(request, ready, goes_on).await;
-            answer.inspect(|response| exchange.trace.answered(response.status()))
-        };
+        let trace = Trace::begin(guarded.operation());
+        let (span, told) = (trace.span(), trace.clone());
+        let exchange = Exchange { guarded, trace };
+        let answer = |goes_on| exchange.answer(request, ready, goes_on);
         let future = match span {
-            Some(span) => Outlive::new(|goes_on| answer(goes_on).instrument(span)),
             None => Outlive::new(answer),
+            Some(span) => Outlive::new(|goes_on| {
+                let tell = move |response: &Response<_>| told.answered(response.status());
+                answer(goes_on).inspect_ok(tell).instrument(span)
+            }),
         };
         ResponseFuture { way: Way::Guarded { future } }
     }
@@ -144,5 +145,49 @@ impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
             Way::Asked { .. } => "ResponseFuture(asked)",
             Way::Guarded { .. } => "ResponseFuture(guarded)",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Onceward, Operation};
+    use http_body_util::Full;
+    use onceward_core::{Engine, MemoryStore};
+    use std::convert::Infallible;
+    use tower_layer::Layer;
+
+    #[derive(Clone)]
+    struct Nothing;
+
+    impl<B> Service<Request<B>> for Nothing {
+        type Response = Response<Full<Bytes>>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<B>) -> Self::Future {
+            std::future::ready(Ok(Response::new(Full::default())))
+        }
+    }
+
+    /// It is written to the heap for each request, and pushes as much out of the caches.
+    #[tokio::test]
+    async fn a_guarded_request_takes_little_room_on_its_way() {
+        let layer = Onceward::layer(Engine::new(Arc::new(MemoryStore::new())))
+            .single_tenant()
+            .operation(Operation::post("/"))
+            .build()
+            .unwrap();
+        let request =
+            Request::post("/").header("idempotency-key", "k").body(Full::<Bytes>::default());
+        let answer = layer.layer(Nothing).call(request.unwrap());
+        let Way::Guarded { future } = &answer.way else { panic!("it is guarded") };
+        let bytes = future.bytes();
+        assert!(bytes <= 2048, "{bytes} bytes");
+        assert_eq!(answer.await.unwrap().status(), 200);
     }
 }

@@ -3,8 +3,6 @@
 //!
 //! Nothing here is waited for on the way of the request or its response.
 
-use std::sync::Arc;
-
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
@@ -17,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::body::Body;
 use crate::fingerprint::{Subject, decoded};
 use crate::header::parse_key;
-use crate::layer::{Guard, Shared};
+use crate::layer::Guarded;
 use crate::observe::{Differing, Event, Would};
 use crate::overhear::{Ear, Heard, Place};
 use crate::reply;
@@ -29,22 +27,21 @@ const REGION: &str = "onceward:shadow";
 
 /// Lets a request pass, and observes it.
 pub(crate) fn observe<B: HttpBody>(
-    shared: &Arc<Shared>,
-    guard: Arc<Guard>,
-    operation: Arc<str>,
+    guarded: Guarded,
     request: Request<B>,
 ) -> (Request<Body<B>>, Ending) {
     let (head, body) = request.into_parts();
-    let watcher = Watcher { shared: Arc::clone(shared), guard: Arc::clone(&guard), operation };
+    let watcher = Watcher(guarded.clone());
     let (key, place, runtime) = match watcher.prepare(&head) {
         Ok(prepared) => prepared,
         Err(would) => {
             watcher.tell(would);
-            return (Request::from_parts(head, Body::passed(body)), Ending::of_nobody(guard));
+            return (Request::from_parts(head, Body::passed(body)), Ending::of_nobody(guarded));
         }
     };
-    let (ear, heard) = Ear::new(guard.rules.request_bytes_max, body.size_hint().exact(), place);
-    let (ending, ended) = Ending::new(guard);
+    let (ear, heard) =
+        Ear::new(guarded.guard().rules.request_bytes_max, body.size_hint().exact(), place);
+    let (ending, ended) = Ending::new(guarded);
     runtime.spawn(watcher.watch(head.clone(), key, heard, ended));
     (Request::from_parts(head, Body::overheard(body, ear)), ending)
 }
@@ -62,19 +59,19 @@ enum End {
 
 /// Tells how a handler ended.
 pub(crate) struct Ending {
-    guard: Arc<Guard>,
+    guarded: Guarded,
     tell: Option<oneshot::Sender<End>>,
 }
 
 impl Ending {
-    fn new(guard: Arc<Guard>) -> (Self, oneshot::Receiver<End>) {
+    fn new(guarded: Guarded) -> (Self, oneshot::Receiver<End>) {
         let (tell, told) = oneshot::channel();
-        (Self { guard, tell: Some(tell) }, told)
+        (Self { guarded, tell: Some(tell) }, told)
     }
 
     /// Of a request that nobody watches.
-    fn of_nobody(guard: Arc<Guard>) -> Self {
-        Self { guard, tell: None }
+    fn of_nobody(guarded: Guarded) -> Self {
+        Self { guarded, tell: None }
     }
 
     pub(crate) fn with<R, E>(&mut self, answer: &Result<Response<R>, E>) {
@@ -84,7 +81,7 @@ impl Ending {
                 let said = speak::overheard(response);
                 End::Answered {
                     disposition: said
-                        .unwrap_or_else(|| self.guard.rules.outcomes.disposition(status)),
+                        .unwrap_or_else(|| self.guarded.guard().rules.outcomes.disposition(status)),
                     failed: status.is_client_error() || status.is_server_error(),
                 }
             }
@@ -106,11 +103,7 @@ impl Drop for Ending {
 }
 
 /// Watches one request from beside.
-struct Watcher {
-    shared: Arc<Shared>,
-    guard: Arc<Guard>,
-    operation: Arc<str>,
-}
+struct Watcher(Guarded);
 
 /// What was asked for.
 struct Asked {
@@ -124,9 +117,9 @@ struct Asked {
 impl Watcher {
     /// What is needed to watch a request; else, what would become of it by its head alone.
     fn prepare(&self, head: &Parts) -> Result<(Key, Place, Handle), Would> {
-        let key = parse_key(&head.headers, &self.guard.rules.key);
+        let key = parse_key(&head.headers, &self.0.guard().rules.key);
         let key = key.map_err(|_| Would::InvalidKey)?.ok_or(Would::MissingKey)?;
-        let place = self.shared.used.enter().ok_or(Would::Unseen)?;
+        let place = self.0.shared.used.enter().ok_or(Would::Unseen)?;
         let runtime = Handle::try_current().map_err(|_| Would::Unseen)?;
         Ok((key, place, runtime))
     }
@@ -147,7 +140,7 @@ impl Watcher {
             Ok(asked) => asked,
             Err(would) => return self.tell(would),
         };
-        let would = match self.guard.engine.begin(&asked.intent).await {
+        let would = match self.0.guard().engine.begin(&asked.intent).await {
             Ok(Begin::Execute(permit)) => {
                 drop(asked); // a body is not held while its handler runs
                 self.tell(Would::Execute);
@@ -173,13 +166,13 @@ impl Watcher {
         body: bytes::Bytes,
         place: Place,
     ) -> Result<Asked, Would> {
-        let scope = self.shared.owners.resolve(&head, &self.operation);
+        let scope = self.0.shared.owners.resolve(&head, self.0.operation());
         let scope = scope.map_err(|_| Would::Refused)?;
         let scope = scope.with_region(REGION).map_err(|_| Would::Refused)?;
-        let fingerprint = self.guard.fingerprinter.fingerprint(&self.subject(&head, &body));
+        let fingerprint = self.0.guard().fingerprinter.fingerprint(&self.subject(&head, &body));
         let (fingerprint, parts) = fingerprint.map_err(|_| Would::Refused)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
-        if let Some(reference) = &self.guard.rules.reference {
+        if let Some(reference) = &self.0.guard().rules.reference {
             let body = decoded(&self.subject(&head, &body)).map_err(|_| Would::Refused)?;
             intent.reference = reference.find(&head.headers, &body).map_err(|_| Would::Refused)?;
         }
@@ -188,15 +181,15 @@ impl Watcher {
 
     fn subject<'a>(&'a self, head: &'a Parts, body: &'a bytes::Bytes) -> Subject<'a> {
         let (method, headers) = (&head.method, &head.headers);
-        let bytes_max = self.guard.rules.request_bytes_max;
-        Subject { method, operation: &self.operation, uri: &head.uri, headers, body, bytes_max }
+        let bytes_max = self.0.guard().rules.request_bytes_max;
+        Subject { method, operation: self.0.operation(), uri: &head.uri, headers, body, bytes_max }
     }
 
     /// The parts go into the log, the kind of the first into the counts.
     fn differing(&self, asked: &Asked, difference: Difference) -> Differing {
         let subject = self.subject(&asked.head, &asked.body);
-        let differs = self.guard.fingerprinter.explain(&subject, difference);
-        tracing::debug!(operation = &*self.operation, ?differs, "another request under its key");
+        let differs = self.0.guard().fingerprinter.explain(&subject, difference);
+        tracing::debug!(operation = self.0.operation(), ?differs, "another request under its key");
         Differing::first_of(&differs)
     }
 
@@ -212,7 +205,7 @@ impl Watcher {
             }
             End::Answered { disposition: Disposition::Release, .. } => permit.release().await,
             End::Answered { disposition: Disposition::Unknown, .. } => permit.unknown().await,
-            End::Accident => match self.guard.engine.policy().on_lapse() {
+            End::Accident => match self.0.guard().engine.policy().on_lapse() {
                 OnLapse::Takeover => return drop(permit),
                 OnLapse::Unknown | OnLapse::Resolve => permit.unknown().await,
             },
@@ -220,9 +213,9 @@ impl Watcher {
     }
 
     fn tell(&self, would: Would) {
-        tracing::debug!(operation = &*self.operation, would = would.name(), "observed");
-        if let Some(observer) = &self.shared.observer {
-            observer.observe(&self.operation, Event::Observed(would));
+        tracing::debug!(operation = self.0.operation(), would = would.name(), "observed");
+        if let Some(observer) = &self.0.shared.observer {
+            observer.observe(self.0.operation(), Event::Observed(would));
         }
     }
 }

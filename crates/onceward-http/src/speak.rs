@@ -1,7 +1,6 @@
 //! What a handler can learn about its execution, and what it can say about its effect.
 
 use http::header::{HeaderName, HeaderValue};
-use http::response::Parts;
 use http::{Extensions, HeaderMap, Response, StatusCode};
 use onceward_core::{Disposition, DownstreamKey, Fence, Grant, Key, OperationId, Resource, Scope};
 
@@ -104,10 +103,10 @@ pub struct Reference {
 pub const OUTCOME_HEADER: HeaderName = HeaderName::from_static("onceward-outcome");
 
 /// Takes out of a response what its handler says, if it says anything.
-pub(crate) fn said(head: &mut Parts) -> Option<Disposition> {
-    let header = head.headers.remove(OUTCOME_HEADER);
-    let header = header.and_then(|value| Fate::of_header(&value));
-    head.extensions.get::<Fate>().copied().or(header).map(Disposition::from)
+pub(crate) fn said<R>(response: &mut Response<R>) -> Option<Disposition> {
+    let said = overheard(response);
+    response.headers_mut().remove(OUTCOME_HEADER);
+    said
 }
 
 /// What a handler says, left in its response.

@@ -11,6 +11,7 @@ use crate::observe::Event;
 pub const TRACE_TARGET: &str = "onceward::trace";
 
 /// What is told about one request.
+#[derive(Clone)]
 pub(crate) struct Trace(Span);
 
 impl Trace {

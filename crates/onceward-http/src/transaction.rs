@@ -2,7 +2,7 @@
 //! reply: all of it is committed, or nothing.
 
 use http::Extensions;
-use onceward_core::{BeginError, Disposition, Intent, Outcome, Settled};
+use onceward_core::{BeginError, Disposition, Ended, Intent, Outcome, Settled};
 use onceward_stores::postgres::{self, Closed, PostgresStore, TransactionHandle};
 
 pub(crate) use onceward_stores::postgres::{OpenTransaction, Transactions};
@@ -101,8 +101,11 @@ pub(crate) async fn begin(all: &Transactions, intent: &Intent) -> Result<Begun, 
     })
 }
 
-pub(crate) async fn keep(open: OpenTransaction, outcome: Outcome, failed: bool) -> Kept {
-    let closed = if failed { open.fail(outcome).await } else { open.complete(outcome).await };
+pub(crate) async fn keep(open: OpenTransaction, ended: Ended, outcome: Outcome) -> Kept {
+    let closed = match ended {
+        Ended::Completed => open.complete(outcome).await,
+        Ended::Failed => open.fail(outcome).await,
+    };
     match closed {
         Closed::Committed => Kept::Settled(Settled::Durable),
         Closed::RolledBack(error) => {
