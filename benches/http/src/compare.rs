@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use onceward_services as services;
+
 use crate::Fallible;
 use crate::client::Client;
+use crate::orders::{Handler, TABLE};
 use crate::server::Server;
 use crate::subject::Subject;
 use crate::wrk::{self, CONNECTIONS, Load, Measured};
 
 /// wrk's shortest run.
 const WARM_UP: Duration = Duration::from_secs(1);
-
-const PATH: &str = "/orders";
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -51,17 +52,18 @@ pub(crate) struct Round {
     pub(crate) layered: [Run; Subject::LAYERED.len()],
 }
 
-/// Measures all rounds.
-pub(crate) async fn rounds(plan: Plan) -> Fallible<Vec<Round>> {
+/// Measures all rounds with one handler.
+pub(crate) async fn rounds(plan: Plan, handler: Handler) -> Fallible<Vec<Round>> {
+    let stage = Stage::of(plan, handler)?;
     let mut rounds = Vec::new();
-    let mut before = run(Subject::Bare, plan).await?;
+    let mut before = stage.run(Subject::Bare).await?;
     for round in 1..=plan.rounds {
-        eprintln!("round {round} of {}", plan.rounds);
+        eprintln!("{}: round {round} of {}", handler.title(), plan.rounds);
         let mut layered = Vec::new();
         for subject in Subject::LAYERED {
-            layered.push(run(subject, plan).await?);
+            layered.push(stage.run(subject).await?);
         }
-        let after = run(Subject::Bare, plan).await?;
+        let after = stage.run(Subject::Bare).await?;
         let layered = layered.try_into().map_err(|_| "a round lacks a subject")?;
         rounds.push(Round { bare: [before, after], layered });
         before = after;
@@ -74,27 +76,54 @@ const WARM_UP_KEYS: u32 = 1;
 const FIRST_KEYS: u32 = 2;
 const REPLAY_KEYS: u32 = 3;
 
-/// A fresh server under both loads.
-async fn run(subject: Subject, plan: Plan) -> Fallible<Run> {
-    let server = Server::start(subject).await?;
-    let duration = Duration::from_secs(plan.seconds);
-    let in_context = |error| format!("{subject}: {error}");
-    probe(&server, subject).await.map_err(in_context)?;
+/// On which subjects take turns.
+struct Stage {
+    plan: Plan,
+    handler: Handler,
+    /// A PostgreSQL of our own, where the handler writes to one. A commit waits for the disk.
+    database: Option<services::Server>,
+}
 
-    wrk::send(Load::First, WARM_UP_KEYS, server.address, PATH, WARM_UP).await?;
-    let small = server.usage()?.resident_bytes;
-    let (first, keys) = loaded(&server, Load::First, FIRST_KEYS, duration, Expect::EachRuns)
-        .await
-        .map_err(in_context)?;
-    let grown = server.usage()?.resident_bytes.saturating_sub(small);
+impl Stage {
+    fn of(plan: Plan, handler: Handler) -> Fallible<Self> {
+        let database = match handler {
+            Handler::Quick => None,
+            Handler::Writing => Some(services::Postgres::default().start()?),
+        };
+        if let Some(database) = &database {
+            services::query(database, TABLE)?;
+        }
+        Ok(Self { plan, handler, database })
+    }
 
-    // Duplicates may come while the first of a key still runs, so this one is not checked.
-    wrk::send(Load::Replay, REPLAY_KEYS, server.address, PATH, WARM_UP).await?;
-    let expect = if subject.guards() { Expect::NoneRuns } else { Expect::EachRuns };
-    let (replay, _) =
-        loaded(&server, Load::Replay, REPLAY_KEYS, duration, expect).await.map_err(in_context)?;
-    server.stop().await?;
-    Ok(Run { first, replay, bytes_per_key: grown as f64 / keys as f64 })
+    /// A fresh server under both loads.
+    async fn run(&self, subject: Subject) -> Fallible<Run> {
+        if let Some(database) = &self.database {
+            services::query(database, "TRUNCATE orders")?;
+        }
+        let url = self.database.as_ref().map(services::Server::url);
+        let server = Server::start(subject, url).await?;
+        let measured = self.loads(&server, subject).await;
+        server.stop().await?;
+        measured.map_err(|error| format!("{subject}: {error}").into())
+    }
+
+    async fn loads(&self, server: &Server, subject: Subject) -> Fallible<Run> {
+        let (path, duration) = (self.handler.path(), Duration::from_secs(self.plan.seconds));
+        probe(server, subject, path).await?;
+
+        wrk::send(Load::First, WARM_UP_KEYS, server.address, path, WARM_UP).await?;
+        let small = server.usage()?.resident_bytes;
+        let (first, keys) =
+            loaded(server, path, Load::First, FIRST_KEYS, duration, Expect::EachRuns).await?;
+        let grown = server.usage()?.resident_bytes.saturating_sub(small);
+
+        // Duplicates may come while the first of a key still runs, so this one is not checked.
+        wrk::send(Load::Replay, REPLAY_KEYS, server.address, path, WARM_UP).await?;
+        let expect = if subject.guards() { Expect::NoneRuns } else { Expect::EachRuns };
+        let (replay, _) = loaded(server, path, Load::Replay, REPLAY_KEYS, duration, expect).await?;
+        Ok(Run { first, replay, bytes_per_key: grown as f64 / keys as f64 })
+    }
 }
 
 /// How often a handler is to run under a load.
@@ -107,6 +136,7 @@ enum Expect {
 /// One load, every answer of it checked: by its status, and by how often the handler ran.
 async fn loaded(
     server: &Server,
+    path: &str,
     load: Load,
     keys: u32,
     duration: Duration,
@@ -115,7 +145,7 @@ async fn loaded(
     let mut client = Client::connect(server.address).await?;
     let executed = client.number("/executions").await?;
     let used = server.usage()?.cpu;
-    let measured = wrk::send(load, keys, server.address, PATH, duration).await?;
+    let measured = wrk::send(load, keys, server.address, path, duration).await?;
     let cpu = server.usage()?.cpu - used;
     let executed = client.number("/executions").await? - executed;
     measured.check()?;
@@ -139,10 +169,10 @@ async fn loaded(
 
 /// Whether a subject does what it is measured for: a first answer without a mark, and a
 /// replay of it with one.
-async fn probe(server: &Server, subject: Subject) -> Fallible<()> {
+async fn probe(server: &Server, subject: Subject, path: &str) -> Fallible<()> {
     let mut client = Client::connect(server.address).await?;
-    let first = client.post(PATH, "probe", crate::orders::BODY).await?;
-    let second = client.post(PATH, "probe", crate::orders::BODY).await?;
+    let first = client.post(path, "probe", crate::orders::BODY).await?;
+    let second = client.post(path, "probe", crate::orders::BODY).await?;
     let guarded = subject.guards();
     let same = second.body == first.body;
     if (first.status, second.status) != (201, 201)

@@ -40,7 +40,7 @@ pub(crate) struct Retry {
 
 /// Counts a subject's duplicate executions.
 pub(crate) async fn count(subject: Subject) -> Fallible<Duplicates> {
-    let server = Server::start(subject).await?;
+    let server = Server::start(subject, None).await?;
     let address = server.address;
     let counted = Duplicates {
         racing: racing(address).await?,

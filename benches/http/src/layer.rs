@@ -51,7 +51,7 @@ pub(crate) async fn measure(calls: Calls) -> Fallible<()> {
             if calls.only.is_none_or(|only| only == subject)
                 && calls.load.is_none_or(|only| only == load)
             {
-                let router = subject.router()?;
+                let router = subject.router(None)?;
                 cases.push(Case { subject, load, router, calls: 0, nanos: Vec::new() });
             }
         }

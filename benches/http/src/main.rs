@@ -22,6 +22,7 @@ use clap::Parser;
 use compare::Plan;
 use duplicates::Duplicates;
 use layer::Calls;
+use orders::Handler;
 use subject::Subject;
 
 #[global_allocator]
@@ -48,6 +49,8 @@ enum Bench {
     Serve {
         /// Which one
         subject: Subject,
+        /// The URL of the PostgreSQL that one of its handlers writes to
+        database: Option<String>,
     },
 }
 
@@ -61,7 +64,9 @@ fn main() -> Fallible<()> {
     runtime.block_on(async {
         match bench {
             Bench::Compare(plan) => {
-                report::print_rounds(&compare::rounds(plan).await?);
+                for handler in [Handler::Quick, Handler::Writing] {
+                    report::print_rounds(handler, &compare::rounds(plan, handler).await?);
+                }
                 duplicates().await
             }
             Bench::Duplicates => duplicates().await,
@@ -71,7 +76,7 @@ fn main() -> Fallible<()> {
                 std::hint::black_box(vec![1_u8; 1 << 30]);
                 Ok(())
             }
-            Bench::Serve { subject } => server::serve(subject).await,
+            Bench::Serve { subject, database } => server::serve(subject, database.as_deref()).await,
         }
     })
 }

@@ -1,4 +1,4 @@
-//! The handler that every server runs, and how often it ran.
+//! The handlers that every server runs, and how often they ran.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,10 @@ use axum::http::{HeaderName, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use deadpool_postgres::Pool;
 use serde::{Deserialize, Serialize};
+
+use crate::Fallible;
 
 /// What a client asks for, about 200 bytes.
 pub(crate) const BODY: &str = concat!(
@@ -29,15 +32,46 @@ pub(crate) const CHANGED: &str = concat!(
     r#""note":"Leave it with the neighbours."}"#,
 );
 
+/// What answers under load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handler {
+    /// Reads JSON and writes JSON, and does nothing else: against it, a layer costs most.
+    Quick,
+    /// The same, and it writes the order into PostgreSQL: the least that is worth guarding.
+    Writing,
+}
+
+impl Handler {
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Quick => "/orders",
+            Self::Writing => "/written",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Quick => "a handler that does nothing but read and write JSON",
+            Self::Writing => "a handler that writes a row into PostgreSQL",
+        }
+    }
+}
+
+/// Where `/written` writes to.
+pub(crate) const TABLE: &str =
+    "CREATE TABLE orders (number bigint PRIMARY KEY, customer text NOT NULL, note text NOT NULL)";
+
 /// How long `/slow` takes after its effect: long enough for duplicates to come meanwhile.
 pub(crate) const SLOW: Duration = Duration::from_millis(5);
 
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 
-/// How often handlers ran.
+/// How often handlers ran, and what they write to.
 #[derive(Debug, Default)]
 pub(crate) struct Executions {
+    /// Of `/written`.
+    database: Option<Pool>,
     total: AtomicU64,
     /// Only of `/slow` and `/failing`: at full load a shared map would slow down what all
     /// others are compared with.
@@ -45,10 +79,11 @@ pub(crate) struct Executions {
 }
 
 /// The routes, the counters outside of whatever guards the others.
-pub(crate) fn routes(guard: impl FnOnce(Router) -> Router) -> Router {
-    let executions = Arc::<Executions>::default();
+pub(crate) fn routes(database: Option<Pool>, guard: impl FnOnce(Router) -> Router) -> Router {
+    let executions = Arc::new(Executions { database, ..Executions::default() });
     let orders = Router::new()
-        .route("/orders", post(create))
+        .route(Handler::Quick.path(), post(create))
+        .route(Handler::Writing.path(), post(written))
         .route("/slow", post(slow))
         .route("/failing", post(failing))
         .with_state(Arc::clone(&executions));
@@ -62,6 +97,16 @@ pub(crate) fn routes(guard: impl FnOnce(Router) -> Router) -> Router {
 impl Executions {
     fn count(&self) -> u64 {
         self.total.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    async fn write(&self, wanted: &Wanted, number: u64) -> Fallible<()> {
+        let database = self.database.as_ref().ok_or("it was started without a database")?;
+        let client = database.get().await?;
+        let sql = "INSERT INTO orders VALUES ($1, $2, $3)";
+        let statement = client.prepare_cached(sql).await?;
+        let number = i64::try_from(number)?;
+        client.execute(&statement, &[&number, &wanted.customer, &wanted.note]).await?;
+        Ok(())
     }
 
     /// Counts one of a key; returns how many it were before.
@@ -105,6 +150,21 @@ async fn create(
     Json(wanted): Json<Wanted>,
 ) -> impl IntoResponse {
     ordered(wanted, executions.count())
+}
+
+/// The order is there when it is answered.
+async fn written(
+    State(executions): State<Arc<Executions>>,
+    Json(wanted): Json<Wanted>,
+) -> Result<impl IntoResponse, StatusCode> {
+    let number = executions.count();
+    match executions.write(&wanted, number).await {
+        Ok(()) => Ok(ordered(wanted, number)),
+        Err(error) => {
+            eprintln!("an order was not written: {error}");
+            Err(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    }
 }
 
 fn ordered(wanted: Wanted, number: u64) -> impl IntoResponse {

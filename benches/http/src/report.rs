@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::compare::{Round, Run, Sample};
 use crate::duplicates::{Duplicates, HANG_UPS, RACERS, RACES, Retry};
+use crate::orders::Handler;
 use crate::subject::Subject;
 
 /// The least of the bare handler's throughput that is left for first requests.
@@ -25,7 +26,8 @@ const LOADED: [Loaded; 2] = [
 ];
 
 /// Prints what the rounds came to.
-pub(crate) fn print_rounds(rounds: &[Round]) {
+pub(crate) fn print_rounds(handler: Handler, rounds: &[Round]) {
+    println!("\n# With {}", handler.title());
     LOADED.iter().for_each(|loaded| loaded.print(rounds));
     println!("\nWhat a process grows by for each key\n");
     println!("| server | bytes |\n|---|---:|");

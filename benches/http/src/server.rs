@@ -5,20 +5,31 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
+use deadpool_postgres::{Manager, Pool};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
+use tokio_postgres::NoTls;
 
 use crate::Fallible;
 use crate::subject::Subject;
 
+/// Connections to the database: more would only wait for each other there.
+const POOLED: usize = 16;
+
 /// Serves until the process is ended; the address is the first line on standard output.
-pub(crate) async fn serve(subject: Subject) -> Fallible<()> {
+pub(crate) async fn serve(subject: Subject, database: Option<&str>) -> Fallible<()> {
+    let database = database.map(pool).transpose()?;
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let mut out = std::io::stdout();
     writeln!(out, "{}", listener.local_addr()?)?;
     out.flush()?;
-    Ok(axum::serve(listener, subject.router()?).await?)
+    Ok(axum::serve(listener, subject.router(database)?).await?)
+}
+
+fn pool(url: &str) -> Fallible<Pool> {
+    let manager = Manager::new(url.parse()?, NoTls);
+    Ok(Pool::builder(manager).max_size(POOLED).build()?)
 }
 
 /// A running server; dropped, it is gone.
@@ -40,13 +51,14 @@ impl Server {
     /// A virtual machine may give memory that nobody uses back to its host within seconds, and
     /// wait for it page by page when it is used again: here 3 microseconds a kilobyte, beside
     /// 0.15 else. Which server has to wait would be chance, so none has to.
-    pub(crate) async fn start(subject: Subject) -> Fallible<Self> {
+    pub(crate) async fn start(subject: Subject, database: Option<&str>) -> Fallible<Self> {
         let touched = Command::new(std::env::current_exe()?).arg("touch").status().await?;
         if !touched.success() {
             return Err("cannot take a gibibyte of memory".into());
         }
         let mut process = Command::new(std::env::current_exe()?)
             .args(["serve", subject.name()])
+            .args(database)
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;

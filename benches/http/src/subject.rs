@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
+use deadpool_postgres::Pool;
 use idempotent::middleware::IdempotencyLayer;
 use onceward_core::{Engine, MemoryLimits, MemoryStore, SystemAmbient};
 use onceward_http::{Onceward, Operation, Source};
@@ -19,7 +20,7 @@ use tower_cookies::CookieManagerLayer;
 
 use crate::Fallible;
 use crate::least::{self, Table};
-use crate::orders::{self, KEY, TENANT};
+use crate::orders::{self, Handler, KEY, TENANT};
 
 /// As much as Onceward holds by its defaults.
 pub(crate) const HELD_BYTES_MAX: usize = 1 << 20;
@@ -84,22 +85,22 @@ impl Subject {
     }
 
     /// The routes as this subject guards them. Needs a tokio runtime.
-    pub(crate) fn router(self) -> Fallible<Router> {
+    pub(crate) fn router(self, database: Option<Pool>) -> Fallible<Router> {
         Ok(match self {
-            Self::Bare => orders::routes(|routes| routes),
-            Self::Holding => orders::routes(|routes| routes.layer(from_fn(hold))),
+            Self::Bare => orders::routes(database, |routes| routes),
+            Self::Holding => orders::routes(database, |routes| routes.layer(from_fn(hold))),
             Self::Least => {
                 let layer = from_fn_with_state(Arc::<Table>::default(), least::guard);
-                orders::routes(|routes| routes.layer(layer))
+                orders::routes(database, |routes| routes.layer(layer))
             }
             Self::Onceward => {
                 let layer = onceward()?;
-                orders::routes(|routes| routes.layer(layer))
+                orders::routes(database, |routes| routes.layer(layer))
             }
-            Self::AxumIdempotent => orders::routes(axum_idempotent),
+            Self::AxumIdempotent => orders::routes(database, axum_idempotent),
             Self::Idempotent => {
                 let layer = idempotent()?;
-                orders::routes(|routes| routes.layer(layer))
+                orders::routes(database, |routes| routes.layer(layer))
             }
         })
     }
@@ -124,7 +125,8 @@ fn onceward() -> Fallible<onceward_http::OncewardLayer> {
     let store = MemoryStore::with(LIMITS, Arc::new(SystemAmbient::new()));
     let layer = Onceward::layer(Engine::new(Arc::new(store)))
         .tenant(Source::header(TENANT))
-        .operation(Operation::post("/orders").named("orders.create"));
+        .operation(Operation::post(Handler::Quick.path()).named("orders.create"))
+        .operation(Operation::post(Handler::Writing.path()).named("orders.write"));
     Ok(layer.build()?)
 }
 
