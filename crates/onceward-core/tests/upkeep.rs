@@ -47,6 +47,24 @@ async fn a_full_store_refuses_claims_and_takes_completions() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_large_limit_is_kept_to_within_a_sixty_fourth() {
+    const LIMIT: usize = 16_384; // of which a shard keeps four to itself
+    let records_max = LIMIT as u64;
+    let (engine, store) = limited(MemoryLimits { records_max, ..MemoryLimits::default() });
+    let mut permits = filled(&engine, LIMIT).await;
+    loop {
+        let key = format!("k{}", permits.len());
+        match engine.begin(&intent(&key)).await {
+            Ok(Begin::Execute(permit)) => permits.push(permit),
+            full => break assert!(is_full(&full), "{full:?}"),
+        }
+    }
+    assert!(permits.len() <= LIMIT + LIMIT / 64, "{}", permits.len());
+    let stats = store.stats().await.unwrap();
+    assert_eq!(stats.records, permits.len() as u64, "operators are told exactly");
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_are_bounded_with_a_reserve_for_completions() {
     let limits = MemoryLimits { bytes_max: 1 << 20, ..MemoryLimits::default() };
     let (engine, store) = limited(limits);

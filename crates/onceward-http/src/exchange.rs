@@ -97,8 +97,10 @@ impl Exchange {
                     let usage = Usage::of(self.shared(), &intent);
                     right.equip(intent, &mut head.extensions);
                     let request = Request::from_parts(head, whole.into_body());
-                    let handled = handle(inner, request).await;
-                    self.settle(right, handled, usage).await
+                    match self.to_keep(handle(inner, request).await) {
+                        Ok(response) => Ok(self.keep(right, response, usage).await),
+                        Err(not_kept) => self.settle(right, not_kept).await,
+                    }
                 }
                 Ok(Begun::Replay(replay)) => {
                     self.remember(&intent, &self.subject(&head, &whole.bytes));
@@ -241,50 +243,41 @@ impl Exchange {
         Subject { method, operation: self.operation(), uri: &head.uri, headers, body, bytes_max }
     }
 
-    /// Settles what came of a handler, and answers.
-    fn settle<R, E>(
-        &self,
-        right: Right,
-        handled: Handled<R, E>,
-        usage: Option<Usage>,
-    ) -> impl Future<Output = Result<Response<Body<R>>, E>>
-    where
-        R: HttpBody<Data = Bytes> + Unpin,
-        R::Error: Into<BoxError>,
-    {
-        let said = self.said(handled);
-        async move {
-            match said {
-                Said::Keep(response) => Ok(self.keep(right, response, usage).await),
-                // Where that does not land, the outcome is unknown.
-                Said::LetGo(word, response) => {
-                    self.let_go(right, word).boxed().await;
-                    Ok(response.map(Body::passed))
-                }
-                Said::Error(error) => {
-                    self.abandon(right).boxed().await;
-                    Err(error)
-                }
-                Said::Panic => {
-                    tracing::error!(operation = %right.operation(), "the handler panicked");
-                    Ok(self.refuse(self.abandon(right).boxed().await))
-                }
-            }
-        }
-    }
-
-    /// What is to become of what a handler did, by its own word or by the rules.
-    fn said<R, E>(&self, handled: Handled<R, E>) -> Said<R, E> {
+    /// The response that every retry gets, if the handler's own word and the rules say so.
+    fn to_keep<R, E>(&self, handled: Handled<R, E>) -> Result<Response<R>, NotKept<R, E>> {
         let mut response = match handled {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Said::Error(error),
-            Err(_panic) => return Said::Panic,
+            Ok(Err(error)) => return Err(NotKept::Error(error)),
+            Err(_panic) => return Err(NotKept::Panic),
         };
         let by_rule = |status| self.guard().rules.outcomes.disposition(status);
         match speak::said(&mut response).unwrap_or_else(|| by_rule(response.status())) {
-            Disposition::Keep => Said::Keep(response),
-            Disposition::Release => Said::LetGo(LetGo::Release, response),
-            Disposition::Unknown => Said::LetGo(LetGo::Unknown, response),
+            Disposition::Keep => Ok(response),
+            Disposition::Release => Err(NotKept::LetGo(LetGo::Release, response)),
+            Disposition::Unknown => Err(NotKept::LetGo(LetGo::Unknown, response)),
+        }
+    }
+
+    /// Settles what is not to be kept, and answers.
+    async fn settle<R, E>(
+        &self,
+        right: Right,
+        not_kept: NotKept<R, E>,
+    ) -> Result<Response<Body<R>>, E> {
+        match not_kept {
+            // Where that does not land, the outcome is unknown.
+            NotKept::LetGo(word, response) => {
+                self.let_go(right, word).boxed().await;
+                Ok(response.map(Body::passed))
+            }
+            NotKept::Error(error) => {
+                self.abandon(right).boxed().await;
+                Err(error)
+            }
+            NotKept::Panic => {
+                tracing::error!(operation = %right.operation(), "the handler panicked");
+                Ok(self.refuse(self.abandon(right).boxed().await))
+            }
         }
     }
 
@@ -490,11 +483,10 @@ impl Exchange {
     }
 }
 
-/// What is to become of what a handler did.
-enum Said<R, E> {
-    Keep(Response<R>),
+/// What a handler came to that is not kept.
+enum NotKept<R, E> {
     LetGo(LetGo, Response<R>),
-    /// It failed without a response.
+    /// The handler failed without a response.
     Error(E),
     Panic,
 }

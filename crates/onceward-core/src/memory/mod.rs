@@ -59,7 +59,7 @@ pub struct MemoryStore {
     forgotten: AtomicU64,
 }
 
-/// What all shards have told of their sizes.
+/// What all shards have told of their sizes: the sum of what each held at the time.
 #[derive(Debug, Default)]
 struct Total {
     records: AtomicU64,
@@ -113,12 +113,8 @@ impl MemoryStore {
     fn is_full(&self) -> bool {
         let reserve = self.limits.bytes_max / 16;
         let Total { records, bytes } = &self.total.0;
-        // A total may be less than nothing for a moment: what came was not told, what went was.
-        let at_least = |total: &AtomicU64, limit: u64| {
-            u64::try_from(total.load(Ordering::Relaxed).cast_signed()).is_ok_and(|it| it >= limit)
-        };
-        at_least(records, self.limits.records_max)
-            || at_least(bytes, self.limits.bytes_max - reserve)
+        records.load(Ordering::Relaxed) >= self.limits.records_max
+            || bytes.load(Ordering::Relaxed) >= self.limits.bytes_max - reserve
     }
 
     /// Whether there is room for one more record, after sweeping a little if need be.
