@@ -52,6 +52,14 @@ pub(crate) async fn proxied(server: &Server) -> (Proxy, String) {
     (proxy, url)
 }
 
+/// Waits until no session of this name is left: all that a dead process had sent is done, or rolled
+/// back. One that is idle may not have read it yet.
+pub(crate) async fn nobody_is_left(client: &Client, name: &str) {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+    let gone = async || client.query_one(sql, &[&name]).await.unwrap().get::<_, i64>(0) == 0;
+    eventually("nobody is left", gone).await;
+}
+
 /// Waits until no transaction is open and nothing runs in sessions of this name.
 pub(crate) async fn nothing_is_open(client: &Client, name: &str) {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 \

@@ -9,7 +9,7 @@ use std::time::Duration;
 use onceward_services::{Postgres, Server, or_skip};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings};
 
-use super::common::{eventually, fresh_schema, plain, shared, small};
+use super::common::{fresh_schema, nobody_is_left, plain, shared, small};
 use crate::calls::kills;
 use crate::lives::{Ledger, Life, assert_held, look, work};
 use crate::load::Load;
@@ -40,10 +40,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let mut ledger = Ledger::default();
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut ledger);
-        // What the dead one had sent is still being done.
-        let gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-        let gone = async || client.query_one(gone, &[&name]).await.unwrap().get::<_, i64>(0) == 0;
-        eventually("the server has noticed", gone).await;
+        nobody_is_left(&client, &name).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;
     }

@@ -11,7 +11,7 @@ use onceward_stores::postgres::tokio_postgres::types::Type;
 use onceward_stores::postgres::tokio_postgres::{Client, Transaction};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings, Transactions};
 
-use super::common::{eventually, fresh_schema, plain, shared, small};
+use super::common::{fresh_schema, nobody_is_left, plain, shared, small};
 use super::transactions::intent;
 use crate::calls::kills;
 use crate::lives::Life;
@@ -81,10 +81,7 @@ async fn rows_and_records_agree_when_our_process_is_killed() {
     let mut said: Vec<String> = Vec::new();
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut said);
-        // What the dead one had sent is done, or rolled back.
-        let gone = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
-        let gone = async || client.query_one(gone, &[&name]).await.unwrap().get::<_, i64>(0) == 0;
-        eventually("the server has noticed", gone).await;
+        nobody_is_left(&client, &name).await;
         agree(&store, &client, &schema, &said).await;
     }
     let (told, paid) = (said.len(), recorded(&store, StateName::Completed).await.len());

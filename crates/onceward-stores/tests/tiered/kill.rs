@@ -8,7 +8,7 @@ use onceward_stores::tiered::{self, Tiered};
 
 use crate::calls::kills;
 use crate::lives::{Ledger, Life, assert_held, look, work};
-use crate::postgres::common::{fresh_name, fresh_schema, nothing_is_open, plain, small};
+use crate::postgres::common::{fresh_name, fresh_schema, nobody_is_left, plain, small};
 
 const CHILD: &str = "tiered::kill::child";
 /// Lapses between two lives, and hardly ever within one.
@@ -44,7 +44,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut ledger);
         // What the dead one had sent is still being done.
-        nothing_is_open(&client, schema.as_str()).await;
+        nobody_is_left(&client, schema.as_str()).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;
     }
