@@ -5,7 +5,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -68,27 +67,19 @@ impl Exchange {
     {
         let (mut head, body) = request.into_parts();
         async move {
-            let (scope, key) = match self.name(&head) {
-                Ok(name) => name,
+            let asked = async {
+                let (scope, key) = self.name(&head)?;
+                let held = hold(body, self.guard().rules.request_bytes_max).await;
+                let whole = self.whole(held)?;
+                let ask = self.ask(&self.subject(&head, &whole.bytes), scope, key)?;
+                self.admit(&ask).await?;
+                Ok((whole, ask))
+            };
+            let (whole, intent) = match asked.await {
+                Ok((whole, Ask::Decide(intent))) => (whole, intent),
+                Ok((_, Ask::Again(replay))) => return Ok(self.replay(replay).await),
                 Err(problem) => return Ok(self.refuse(problem)),
             };
-            let held = hold(body, self.guard().rules.request_bytes_max).await;
-            let whole = match self.whole(held) {
-                Ok(whole) => whole,
-                Err(problem) => return Ok(self.refuse(problem)),
-            };
-            let intent = match self.ask(&self.subject(&head, &whole.bytes), scope, key) {
-                Ok(Ask::Decide(intent)) => intent,
-                Ok(Ask::Again(replay)) => {
-                    self.tell(Event::Replayed);
-                    return Ok(self.replay(replay).await);
-                }
-                Err(problem) => return Ok(self.refuse(problem)),
-            };
-            if let Err(wait) = self.admit(&intent).await {
-                self.tell(Event::OverQuota);
-                return Ok(self.refuse(Problem::new(Code::QuotaExceeded).retry_after(wait)));
-            }
             let begun = self.guard().grants.begin(&self.guard().engine, &intent).await;
             self.tell_begun(&begun);
             match begun {
@@ -110,10 +101,8 @@ impl Exchange {
                     Ok(self.reject(rejection, &self.subject(&head, &whole.bytes)))
                 }
                 Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
-                    self.tell(Event::Unguarded);
-                    let (mut inner, request) =
-                        (inner, Request::from_parts(head, whole.into_body()));
-                    let unguarded = Box::pin(inner.call(request));
+                    let (mut inner, body) = (inner, whole.into_body());
+                    let unguarded = Box::pin(inner.call(Request::from_parts(head, body)));
                     Ok(unguarded.await?.map(Body::passed))
                 }
                 Err(error) => Ok(self.unavailable(&error)),
@@ -157,6 +146,7 @@ impl Exchange {
     /// if this fails.
     fn ask(&self, subject: &Subject<'_>, scope: Scope, key: Key) -> Result<Ask, Problem> {
         if let Some(replay) = self.recall(&scope, &key, subject) {
+            self.tell(Event::Replayed);
             return Ok(Ask::Again(replay));
         }
         let (fingerprint, parts) = self.guard().fingerprinter.fingerprint(subject)?;
@@ -229,12 +219,15 @@ impl Exchange {
         });
     }
 
-    /// Whether the caller may use one more key; else, after how long.
-    async fn admit(&self, intent: &Intent) -> Result<(), Duration> {
-        match &self.shared().admission {
-            Some(admission) => admission.admit(intent).await,
-            None => Ok(()),
-        }
+    /// Whether the caller may use one more key.
+    async fn admit(&self, ask: &Ask) -> Result<(), Problem> {
+        let (Some(admission), Ask::Decide(intent)) = (&self.shared().admission, ask) else {
+            return Ok(());
+        };
+        admission.admit(intent).await.map_err(|wait| {
+            self.tell(Event::OverQuota);
+            Problem::new(Code::QuotaExceeded).retry_after(wait)
+        })
     }
 
     fn subject<'a>(&'a self, head: &'a Parts, body: &'a Bytes) -> Subject<'a> {
@@ -457,6 +450,7 @@ impl Exchange {
     fn goes_on_without(&self, error: &StoreError) -> bool {
         let open = self.guard().rules.store_down == StoreDown::Open;
         if open {
+            self.tell(Event::Unguarded);
             self.shared().count_unguarded();
             tracing::warn!(%error, operation = self.operation(), "UNSAFE: running unguarded");
         }
