@@ -287,6 +287,19 @@ async fn a_settlement_dropped_halfway_is_carried_through() {
     assert_eq!(replayed(&engine, "k").await, outcome("done"));
 }
 
+/// The word was given with the call, not with the first poll.
+#[tokio::test(start_paused = true)]
+async fn a_settlement_dropped_before_its_first_poll_is_carried_through() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    drop(permit(&engine, "completed").await.complete(outcome("done")));
+    drop(permit(&engine, "released").await.release());
+    settle_down().await;
+    assert_eq!(replayed(&engine, "completed").await, outcome("done"));
+    let again = permit(&engine, "released").await;
+    assert_eq!(again.release().await, Settled::Durable);
+}
+
 // Leases ------------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]

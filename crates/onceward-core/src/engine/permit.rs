@@ -110,7 +110,7 @@ impl Grant {
 ///
 /// Dropping it says *nobody knows*: the record becomes unknown. Only
 /// [`release`](Permit::release) says that nothing happened. Settling survives being
-/// dropped: once one of the four was called and polled, it is carried through.
+/// dropped: what was called is carried through, even if nobody awaits it.
 #[must_use = "dropping a permit leaves the outcome unknown"]
 #[derive(Debug)]
 pub struct Permit {
