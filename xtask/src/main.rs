@@ -56,7 +56,7 @@ enum Xtask {
     /// Examples:
     ///   cargo xtask bench         all of them
     ///   cargo xtask bench http    the HTTP layer beside the bare handler, under wrk
-    ///   cargo xtask bench http --rounds 9            more of it
+    ///   cargo xtask bench http --rounds 9 --subject onceward --handler writing    more of less
     ///   cargo xtask bench gateway the gateway beside nginx and Restate
     ///   cargo xtask bench embedded --present 1000    beside 1 M records instead of 10 M
     #[command(verbatim_doc_comment)]

@@ -14,8 +14,8 @@ use crate::wrk::{self, CONNECTIONS, Load, Measured};
 /// wrk's shortest run.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// How much is measured.
-#[derive(Debug, Clone, Copy, clap::Args)]
+/// What is measured, and how much of it.
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Plan {
     /// How often each server is measured
     #[arg(long, default_value_t = 5)]
@@ -23,6 +23,24 @@ pub(crate) struct Plan {
     /// How long each load lasts
     #[arg(long, default_value_t = 2)]
     seconds: u64,
+    /// Only with this handler
+    #[arg(long)]
+    handler: Option<Handler>,
+    /// Only what is guarded in this way; may be repeated
+    #[arg(long)]
+    subject: Vec<Subject>,
+}
+
+impl Plan {
+    pub(crate) fn handlers(&self) -> impl Iterator<Item = Handler> {
+        let only = self.handler;
+        Handler::ALL.into_iter().filter(move |it| only.is_none_or(|only| only == *it))
+    }
+
+    fn layered(&self) -> impl Iterator<Item = Subject> {
+        let all = self.subject.is_empty();
+        Subject::LAYERED.into_iter().filter(move |it| all || self.subject.contains(it))
+    }
 }
 
 /// One server under both loads.
@@ -44,31 +62,30 @@ pub(crate) struct Sample {
     pub(crate) cpu_micros: f64,
 }
 
-/// All subjects, one after another. The bare handler runs before and after each round, and
-/// the mean of both is what the round is compared with: this machine's speed drifts.
+/// A guarded server between two bare ones, with the mean of which it is compared: this machine's
+/// speed drifts.
 #[derive(Debug)]
-pub(crate) struct Round {
+pub(crate) struct Turn {
+    pub(crate) subject: Subject,
+    pub(crate) layered: Run,
     pub(crate) bare: [Run; 2],
-    pub(crate) layered: [Run; Subject::LAYERED.len()],
 }
 
 /// Measures all rounds with one handler.
-pub(crate) async fn rounds(plan: Plan, handler: Handler) -> Fallible<Vec<Round>> {
-    let stage = Stage::of(plan, handler)?;
-    let mut rounds = Vec::new();
+pub(crate) async fn turns(plan: &Plan, handler: Handler) -> Fallible<Vec<Turn>> {
+    let stage = Stage::of(plan.seconds, handler)?;
+    let mut turns = Vec::new();
     let mut before = stage.run(Subject::Bare).await?;
     for round in 1..=plan.rounds {
         eprintln!("{}: round {round} of {}", handler.title(), plan.rounds);
-        let mut layered = Vec::new();
-        for subject in Subject::LAYERED {
-            layered.push(stage.run(subject).await?);
+        for subject in plan.layered() {
+            let layered = stage.run(subject).await?;
+            let after = stage.run(Subject::Bare).await?;
+            turns.push(Turn { subject, layered, bare: [before, after] });
+            before = after;
         }
-        let after = stage.run(Subject::Bare).await?;
-        let layered = layered.try_into().map_err(|_| "a round lacks a subject")?;
-        rounds.push(Round { bare: [before, after], layered });
-        before = after;
     }
-    Ok(rounds)
+    Ok(turns)
 }
 
 /// Numbers of loads against one server, of which keys are made.
@@ -78,14 +95,15 @@ const REPLAY_KEYS: u32 = 3;
 
 /// On which subjects take turns.
 struct Stage {
-    plan: Plan,
+    /// Of one load.
+    duration: Duration,
     handler: Handler,
     /// A PostgreSQL of our own, where the handler writes to one. A commit waits for the disk.
     database: Option<services::Server>,
 }
 
 impl Stage {
-    fn of(plan: Plan, handler: Handler) -> Fallible<Self> {
+    fn of(seconds: u64, handler: Handler) -> Fallible<Self> {
         let database = match handler {
             Handler::Quick => None,
             Handler::Writing => Some(services::Postgres::default().start()?),
@@ -93,7 +111,7 @@ impl Stage {
         if let Some(database) = &database {
             services::query(database, TABLE)?;
         }
-        Ok(Self { plan, handler, database })
+        Ok(Self { duration: Duration::from_secs(seconds), handler, database })
     }
 
     /// A fresh server under both loads.
@@ -109,7 +127,7 @@ impl Stage {
     }
 
     async fn loads(&self, server: &Server, subject: Subject) -> Fallible<Run> {
-        let (path, duration) = (self.handler.path(), Duration::from_secs(self.plan.seconds));
+        let (path, duration) = (self.handler.path(), self.duration);
         probe(server, subject, path).await?;
 
         wrk::send(Load::First, WARM_UP_KEYS, server.address, path, WARM_UP).await?;

@@ -22,7 +22,6 @@ use clap::Parser;
 use compare::Plan;
 use duplicates::Duplicates;
 use layer::Calls;
-use orders::Handler;
 use subject::Subject;
 
 #[global_allocator]
@@ -64,8 +63,8 @@ fn main() -> Fallible<()> {
     runtime.block_on(async {
         match bench {
             Bench::Compare(plan) => {
-                for handler in [Handler::Quick, Handler::Writing] {
-                    report::print_rounds(handler, &compare::rounds(plan, handler).await?);
+                for handler in plan.handlers() {
+                    report::print_turns(handler, &compare::turns(&plan, handler).await?);
                 }
                 duplicates().await
             }

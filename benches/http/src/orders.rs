@@ -33,15 +33,17 @@ pub(crate) const CHANGED: &str = concat!(
 );
 
 /// What answers under load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Handler {
-    /// Reads JSON and writes JSON, and does nothing else: against it, a layer costs most.
+    /// Reads JSON and writes JSON, and does nothing else: against it, a layer costs most
     Quick,
-    /// The same, and it writes the order into PostgreSQL: the least that is worth guarding.
+    /// The same, and it writes the order into PostgreSQL: the least that is worth guarding
     Writing,
 }
 
 impl Handler {
+    pub(crate) const ALL: [Self; 2] = [Self::Quick, Self::Writing];
+
     pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Quick => "/orders",

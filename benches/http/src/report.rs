@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::compare::{Round, Run, Sample};
+use crate::compare::{Run, Sample, Turn};
 use crate::duplicates::{Duplicates, HANG_UPS, RACERS, RACES, Retry};
 use crate::orders::Handler;
 use crate::subject::Subject;
@@ -25,44 +25,54 @@ const LOADED: [Loaded; 2] = [
     Loaded { title: "Replays", goal: REPLAY_GOAL, of: |run| run.replay },
 ];
 
-/// Prints what the rounds came to.
-pub(crate) fn print_rounds(handler: Handler, rounds: &[Round]) {
+/// Prints what the turns came to.
+pub(crate) fn print_turns(handler: Handler, turns: &[Turn]) {
     println!("\n# With {}", handler.title());
-    LOADED.iter().for_each(|loaded| loaded.print(rounds));
+    LOADED.iter().for_each(|loaded| loaded.print(turns));
     println!("\nWhat a process grows by for each key\n");
     println!("| server | bytes |\n|---|---:|");
-    for (index, subject) in Subject::LAYERED.into_iter().enumerate() {
-        let bytes = Spread::of(rounds.iter().map(|round| round.layered[index].bytes_per_key));
+    for (subject, own) in by_subject(turns) {
+        let bytes = Spread::of(own.iter().map(|turn| turn.layered.bytes_per_key));
         println!("| {subject} | {:.0} |", bytes.median);
     }
 }
 
+/// Each subject that was measured, with its turns.
+fn by_subject(turns: &[Turn]) -> impl Iterator<Item = (Subject, Vec<&Turn>)> {
+    Subject::LAYERED.into_iter().filter_map(|subject| {
+        let own: Vec<_> = turns.iter().filter(|turn| turn.subject == subject).collect();
+        (!own.is_empty()).then_some((subject, own))
+    })
+}
+
 impl Loaded {
-    fn print(&self, rounds: &[Round]) {
+    fn print(&self, turns: &[Turn]) {
         let Self { title, goal, of } = self;
         println!("\n{title}, as shares of what the bare handler does (low to high)\n");
         println!(
             "| server | throughput | processor time | requests/s | p50 ms | p99 ms | CPU µs |"
         );
         println!("|---|---:|---:|---:|---:|---:|---:|");
-        let bare = rounds.iter().flat_map(|round| round.bare).map(|run| of(&run));
+        let bare = turns.iter().flat_map(|turn| turn.bare).map(|run| of(&run));
         println!("| {} | 1 | 1 | {} |", Subject::Bare, numbers(bare));
-        for index in 0..Subject::LAYERED.len() {
-            let throughput = self.share(rounds, index, |sample| sample.per_second);
-            let cpu = self.share(rounds, index, |sample| sample.cpu_micros);
-            let numbers = numbers(rounds.iter().map(|round| of(&round.layered[index])));
-            println!("| {} | {throughput} | {cpu} | {numbers} |", Subject::LAYERED[index]);
+        for (subject, own) in by_subject(turns) {
+            let throughput = self.share(&own, |sample| sample.per_second);
+            let cpu = self.share(&own, |sample| sample.cpu_micros);
+            let numbers = numbers(own.iter().map(|turn| of(&turn.layered)));
+            println!("| {subject} | {throughput} | {cpu} | {numbers} |");
         }
-        let reached = self.share(rounds, 0, |sample| sample.per_second).median;
-        let verdict = if reached >= *goal { "reached" } else { "NOT reached" };
-        println!("\nGoal for {} ≥ {goal:.2}: {verdict}, {reached:.2}", Subject::LAYERED[0]);
+        for (subject, own) in by_subject(turns).filter(|(it, _)| *it == Subject::Onceward) {
+            let reached = self.share(&own, |sample| sample.per_second).median;
+            let verdict = if reached >= *goal { "reached" } else { "NOT reached" };
+            println!("\nGoal for {subject} ≥ {goal:.2}: {verdict}, {reached:.2}");
+        }
     }
 
-    /// What one subject has of a number of the bare handler's, round by round.
-    fn share(&self, rounds: &[Round], index: usize, number: fn(&Sample) -> f64) -> Spread {
-        Spread::of(rounds.iter().map(|round| {
-            let bare = round.bare.iter().map(|run| number(&(self.of)(run)));
-            number(&(self.of)(&round.layered[index])) / (bare.sum::<f64>() / 2.0)
+    /// What one subject has of a number of the bare handler's, turn by turn.
+    fn share(&self, own: &[&Turn], number: fn(&Sample) -> f64) -> Spread {
+        Spread::of(own.iter().map(|turn| {
+            let [before, after] = turn.bare.map(|run| number(&(self.of)(&run)));
+            number(&(self.of)(&turn.layered)) / f64::midpoint(before, after)
         }))
     }
 }
