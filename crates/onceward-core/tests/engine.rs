@@ -3,7 +3,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::*;
@@ -399,6 +399,50 @@ async fn draining_waits_for_what_runs_and_takes_nothing_new() {
     assert!(matches!(engine.begin(&intent("new")).await, Err(BeginError::Draining)));
     assert_eq!(owner.complete(outcome("done")).await, Settled::Durable);
     assert_eq!(draining.await.unwrap(), Drained::Finished);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_granted_after_a_drain_began_is_given_back_and_does_not_run() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    bench.store.on_nth(1, Call::Claim, Fault::Delay(Duration::from_millis(500)));
+    let on_its_way = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.begin(&intent("k")).await }
+    });
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(engine.drain(Duration::from_secs(30)).await, Drained::Finished);
+    assert!(matches!(on_its_way.await.unwrap(), Err(BeginError::Draining)));
+    settle_down().await;
+    let elsewhere = permit(&bench.engine(), "k").await;
+    assert_eq!(elsewhere.release().await, Settled::Durable);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_runs_once_a_drain_has_finished() {
+    for round in 0..500 {
+        let engine = Engine::new(Arc::new(MemoryStore::new()));
+        let finished = Arc::new(AtomicBool::new(false));
+        let working = (0..4).map(|worker| {
+            let (engine, finished) = (engine.clone(), Arc::clone(&finished));
+            tokio::spawn(async move {
+                for number in 0.. {
+                    let begun = engine.begin(&intent(&format!("{worker}-{number}"))).await;
+                    let Ok(Begin::Execute(permit)) = begun else { return };
+                    tokio::task::yield_now().await; // the effect
+                    assert!(!finished.load(SeqCst), "round {round}: it runs on");
+                    assert_eq!(permit.complete(outcome("done")).await, Settled::Durable);
+                }
+            })
+        });
+        let working: Vec<_> = working.collect();
+        tokio::task::yield_now().await;
+        assert_eq!(engine.drain(Duration::from_secs(30)).await, Drained::Finished);
+        finished.store(true, SeqCst);
+        for worker in working {
+            worker.await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -90,7 +90,8 @@ impl<'a> PendingClaim<'a> {
         timed(self.engine, self.engine.shared().store.claim(&self.request)).await
     }
 
-    /// The permit of a claim that was granted, unless that came too late to begin anything.
+    /// The permit of a claim that was granted, unless that came too late to begin anything; then
+    /// `self` is withdrawn.
     pub(super) fn permit(
         &mut self,
         lease: Lease,
@@ -102,9 +103,8 @@ impl<'a> PendingClaim<'a> {
         if Instant::now() >= deadline {
             let late = StoreErrorKind::Timeout;
             let error = StoreError::new("engine", late, Effect::MayHaveBeenApplied);
-            return Err(BeginError::Unavailable(error)); // and `self` is withdrawn
+            return Err(BeginError::Unavailable(error));
         }
-        self.perhaps_granted = false;
         let held = Held {
             engine: self.engine.clone(),
             kept_by: self.engine.shared().keepers.here(),
@@ -114,7 +114,14 @@ impl<'a> PendingClaim<'a> {
         };
         // Counted from when the claim was sent: its answer may have taken most of the lease.
         let renew_at = self.first_sent + policy.renew_every();
-        Ok(Permit::issue(Arc::new(held), operation, attempt, renew_at))
+        let permit = Permit::issue(Arc::new(held), operation, attempt, renew_at);
+        // It counts as running by now: either a drain has seen it, or the drain is seen here.
+        if self.engine.shared().drain.is_closed() {
+            permit.revoke();
+            return Err(BeginError::Draining);
+        }
+        self.perhaps_granted = false;
+        Ok(permit)
     }
 }
 

@@ -11,7 +11,9 @@ use crate::lanes::{Lane, Lanes};
 /// Counts what is alive and tells it when time is up.
 ///
 /// All in one order (`SeqCst`): the last one to leave sees that a drain has begun, or the
-/// drain sees that nobody is left.
+/// drain sees that nobody is left. A permit that comes in after that sees the drain, and is taken
+/// back: so from then on lanes only empty, and may be counted one by one. At worst that misses a
+/// withdrawal that just begins, under which nothing has run.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     closed: AtomicBool,

@@ -146,9 +146,14 @@ impl Permit {
     ) -> Self {
         let (fence, term) = (held.holder.fence, Term::Leased(Arc::clone(&held)));
         let place = held.keeper().keep(Arc::clone(&held), renew_at);
-        let mut unsettled = Unsettled { held, place: Some(place) };
-        unsettled.heed_drain();
+        let unsettled = Unsettled { held, place: Some(place) };
         Self { grant: Grant { operation, fence, attempt, term }, unsettled }
+    }
+
+    /// Takes it back before anybody has it. Says nothing about the claim.
+    #[cold]
+    pub(super) fn revoke(mut self) {
+        let _no_longer_kept = self.unsettled.take();
     }
 
     /// What a handler may know.
@@ -222,13 +227,6 @@ struct Unsettled {
 }
 
 impl Unsettled {
-    /// A drain whose time was up before this was kept has not seen it.
-    fn heed_drain(&mut self) {
-        if self.held.engine.shared().drain.is_cut_off() {
-            self.take().into_iter().for_each(leftover::cut_off);
-        }
-    }
-
     /// Takes the claim out of its keeper's care. `None` if that was done before, here or by a
     /// drain.
     fn take(&mut self) -> Option<Kept> {
