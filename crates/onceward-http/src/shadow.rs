@@ -31,7 +31,7 @@ pub(crate) fn observe<B: HttpBody>(
     request: Request<B>,
 ) -> (Request<Body<B>>, Ending) {
     let (head, body) = request.into_parts();
-    let watcher = Watcher(guarded.clone());
+    let watcher = Watcher { guarded: guarded.clone() };
     let (key, place, runtime) = match watcher.prepare(&head) {
         Ok(prepared) => prepared,
         Err(would) => {
@@ -103,7 +103,9 @@ impl Drop for Ending {
 }
 
 /// Watches one request from beside.
-struct Watcher(Guarded);
+struct Watcher {
+    guarded: Guarded,
+}
 
 /// What was asked for.
 struct Asked {
@@ -117,9 +119,9 @@ struct Asked {
 impl Watcher {
     /// What is needed to watch a request; else, what would become of it by its head alone.
     fn prepare(&self, head: &Parts) -> Result<(Key, Place, Handle), Would> {
-        let key = parse_key(&head.headers, &self.0.guard().rules.key);
+        let key = parse_key(&head.headers, &self.guarded.guard().rules.key);
         let key = key.map_err(|_| Would::InvalidKey)?.ok_or(Would::MissingKey)?;
-        let place = self.0.shared.used.enter().ok_or(Would::Unseen)?;
+        let place = self.guarded.shared.used.enter().ok_or(Would::Unseen)?;
         let runtime = Handle::try_current().map_err(|_| Would::Unseen)?;
         Ok((key, place, runtime))
     }
@@ -140,7 +142,7 @@ impl Watcher {
             Ok(asked) => asked,
             Err(would) => return self.tell(would),
         };
-        let would = match self.0.guard().engine.begin(&asked.intent).await {
+        let would = match self.guarded.guard().engine.begin(&asked.intent).await {
             Ok(Begin::Execute(permit)) => {
                 drop(asked); // a body is not held while its handler runs
                 self.tell(Would::Execute);
@@ -166,13 +168,14 @@ impl Watcher {
         body: bytes::Bytes,
         place: Place,
     ) -> Result<Asked, Would> {
-        let scope = self.0.shared.owners.resolve(&head, self.0.operation());
+        let scope = self.guarded.shared.owners.resolve(&head, self.guarded.operation());
         let scope = scope.map_err(|_| Would::Refused)?;
         let scope = scope.with_region(REGION).map_err(|_| Would::Refused)?;
-        let fingerprint = self.0.guard().fingerprinter.fingerprint(&self.subject(&head, &body));
+        let fingerprint =
+            self.guarded.guard().fingerprinter.fingerprint(&self.subject(&head, &body));
         let (fingerprint, parts) = fingerprint.map_err(|_| Would::Refused)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
-        if let Some(reference) = &self.0.guard().rules.reference {
+        if let Some(reference) = &self.guarded.guard().rules.reference {
             let body = decoded(&self.subject(&head, &body)).map_err(|_| Would::Refused)?;
             intent.reference = reference.find(&head.headers, &body).map_err(|_| Would::Refused)?;
         }
@@ -181,15 +184,26 @@ impl Watcher {
 
     fn subject<'a>(&'a self, head: &'a Parts, body: &'a bytes::Bytes) -> Subject<'a> {
         let (method, headers) = (&head.method, &head.headers);
-        let bytes_max = self.0.guard().rules.request_bytes_max;
-        Subject { method, operation: self.0.operation(), uri: &head.uri, headers, body, bytes_max }
+        let bytes_max = self.guarded.guard().rules.request_bytes_max;
+        Subject {
+            method,
+            operation: self.guarded.operation(),
+            uri: &head.uri,
+            headers,
+            body,
+            bytes_max,
+        }
     }
 
     /// The parts go into the log, the kind of the first into the counts.
     fn differing(&self, asked: &Asked, difference: Difference) -> Differing {
         let subject = self.subject(&asked.head, &asked.body);
-        let differs = self.0.guard().fingerprinter.explain(&subject, difference);
-        tracing::debug!(operation = self.0.operation(), ?differs, "another request under its key");
+        let differs = self.guarded.guard().fingerprinter.explain(&subject, difference);
+        tracing::debug!(
+            operation = self.guarded.operation(),
+            ?differs,
+            "another request under its key"
+        );
         Differing::first_of(&differs)
     }
 
@@ -205,7 +219,7 @@ impl Watcher {
             }
             End::Answered { disposition: Disposition::Release, .. } => permit.release().await,
             End::Answered { disposition: Disposition::Unknown, .. } => permit.unknown().await,
-            End::Accident => match self.0.guard().engine.policy().on_lapse() {
+            End::Accident => match self.guarded.guard().engine.policy().on_lapse() {
                 OnLapse::Takeover => return drop(permit),
                 OnLapse::Unknown | OnLapse::Resolve => permit.unknown().await,
             },
@@ -213,9 +227,9 @@ impl Watcher {
     }
 
     fn tell(&self, would: Would) {
-        tracing::debug!(operation = self.0.operation(), would = would.name(), "observed");
-        if let Some(observer) = &self.0.shared.observer {
-            observer.observe(self.0.operation(), Event::Observed(would));
+        tracing::debug!(operation = self.guarded.operation(), would = would.name(), "observed");
+        if let Some(observer) = &self.guarded.shared.observer {
+            observer.observe(self.guarded.operation(), Event::Observed(would));
         }
     }
 }

@@ -43,7 +43,6 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let (client, mut ledger) = (plain(url).await, Ledger::default());
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut ledger);
-        // What the dead one had sent is still being done.
         nobody_is_left(&client, schema.as_str()).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;
