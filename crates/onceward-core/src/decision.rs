@@ -150,7 +150,7 @@ impl Decisions {
     }
 
     fn id(&self, operation: &OperationId, number: u32) -> RecordId {
-        self.identity.internal_id("decision", &format!("{operation}.{number}"))
+        self.identity.internal_id("decision", format!("{operation}.{number}"))
     }
 
     fn claim(&self, operation: &OperationId, number: u32) -> ClaimRequest {

@@ -11,7 +11,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::{Key, hex};
 use crate::record::Record;
 use crate::reference::BusinessReference;
-use crate::scope::Scope;
+use crate::scope::{SEPARATOR, Scope};
 use crate::sketch::{Difference, Part, Sketch, Sketcher};
 
 /// What somebody wants done once: who and what (scope), their name for it (key), and what
@@ -126,7 +126,7 @@ impl Identity {
     /// The id of the record that an intent lives under. Its fingerprint has no part in it.
     pub fn record_id(&self, scope: &Scope, key: &Key) -> RecordId {
         let mac = self.keyed.clone();
-        let named = || scope.parts_as_bytes().chain([key.expose().as_bytes()]);
+        let named = || scope.identity_parts().chain([key.expose().as_bytes()]);
         let length = |part: &[u8]| (part.len() as u64).to_be_bytes();
         // All at once where it fits, which is quicker than many small updates.
         let mut room = [0; NAMED_BYTES];
@@ -144,8 +144,8 @@ impl Identity {
 
     /// The id of the record that a business reference names.
     pub(crate) fn reference_id(&self, scope: &Scope, reference: &Key) -> RecordId {
-        let parts = scope.parts().into_iter().chain([reference.expose()]);
-        self.internal_id("reference", &parts.collect::<Vec<_>>().join("\u{1f}"))
+        let named: Vec<_> = scope.identity_parts().chain([reference.expose().as_bytes()]).collect();
+        self.internal_id("reference", named.join(&SEPARATOR))
     }
 
     /// What the business calls a record's intent, if the record lives under that.
@@ -156,12 +156,12 @@ impl Identity {
     }
 
     /// The id of a record that Onceward keeps for itself. No scope and no key lead there.
-    pub(crate) fn internal_id(&self, purpose: &str, key: &str) -> RecordId {
+    pub(crate) fn internal_id(&self, purpose: &str, key: impl AsRef<[u8]>) -> RecordId {
         let mut mac = self.keyed.clone();
-        for part in ["onceward internal record v1", purpose, key] {
+        for part in [b"onceward internal record v1", purpose.as_bytes(), key.as_ref()] {
             // Longer than any part of a scope or key can be.
             mac.update(&(u64::MAX - part.len() as u64).to_be_bytes());
-            mac.update(part.as_bytes());
+            mac.update(part);
         }
         RecordId(mac.finalize().into_bytes().into())
     }

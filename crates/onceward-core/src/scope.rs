@@ -10,10 +10,13 @@ use crate::key::is_printable;
 pub const SCOPE_PART_BYTES_MAX: usize = 255;
 
 /// Parts never contain control characters, so this one keeps them apart.
-const SEPARATOR: u8 = 0x1f;
+pub(crate) const SEPARATOR: u8 = 0x1f;
 
 /// Enough for most scopes, which are then joined without an allocation more.
 const JOINED_BYTES: usize = 128;
+
+/// Prefix of a caller that is bound to its key by credentials. See [`Scope::bound`].
+const BOUND: &str = "credentials:";
 
 /// The namespace of a key: tenant, caller and operation, and where the operation needs it
 /// an API version, a parent resource and a region.
@@ -54,6 +57,14 @@ const PARTS: usize = 6;
 impl Scope {
     /// A scope of the three parts that every intent has.
     pub fn new(tenant: &str, caller: &str, operation: &str) -> Result<Self, InvalidScope> {
+        if caller.starts_with(BOUND) {
+            return Err(InvalidScope::Reserved);
+        }
+        Self::restored(tenant, caller, operation)
+    }
+
+    /// A scope as a store reads it back: made by [`Scope::new`] or by [`Scope::bound`].
+    pub fn restored(tenant: &str, caller: &str, operation: &str) -> Result<Self, InvalidScope> {
         Ok(Self::joined([
             checked(ScopePart::Tenant, tenant)?,
             checked(ScopePart::Caller, caller)?,
@@ -62,6 +73,35 @@ impl Scope {
             "",
             "",
         ]))
+    }
+
+    /// A scope whose keys all callers share, and whose caller is known by a digest of its
+    /// credentials.
+    ///
+    /// The digest is no part of a record's identity: the same key under other credentials leads
+    /// to the same record, where it is refused instead of run a second time. The digest belongs
+    /// into the fingerprint too, which is what refuses it.
+    ///
+    /// ```
+    /// use onceward_core::{Identity, Key, Scope};
+    ///
+    /// let (first, retry) = (Scope::bound("acme", "3f9a", "pay")?, Scope::bound("acme", "77c0", "pay")?);
+    /// let (identity, key) = (Identity::unkeyed(), Key::new("order-1")?);
+    /// assert_ne!(first, retry);
+    /// assert_eq!(identity.record_id(&first, &key), identity.record_id(&retry, &key));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bound(
+        tenant: &str,
+        credentials_digest: &str,
+        operation: &str,
+    ) -> Result<Self, InvalidScope> {
+        Self::restored(tenant, &format!("{BOUND}{credentials_digest}"), operation)
+    }
+
+    /// Whether the caller is known by its credentials alone: see [`Scope::bound`].
+    pub fn is_bound(&self) -> bool {
+        self.caller().starts_with(BOUND)
     }
 
     /// The same scope for one version of the API.
@@ -142,9 +182,14 @@ impl Scope {
         parts
     }
 
-    /// The bytes of all six parts in order.
-    pub(crate) fn parts_as_bytes(&self) -> impl Iterator<Item = &[u8]> {
-        self.as_bytes().split(|byte| *byte == SEPARATOR)
+    /// The bytes of all six parts in order, as far as they tell two records apart: a bound
+    /// caller's digest does not.
+    pub(crate) fn identity_parts(&self) -> impl Iterator<Item = &[u8]> {
+        let parts = self.as_bytes().split(|byte| *byte == SEPARATOR).enumerate();
+        parts.map(|(position, part)| match part.strip_prefix(BOUND.as_bytes()) {
+            Some(_digest) if position == ScopePart::Caller as usize => BOUND.as_bytes(),
+            _ => part,
+        })
     }
 
     /// All parts in one: equal exactly if the scopes are.
@@ -184,6 +229,9 @@ fn checked(part: ScopePart, text: &str) -> Result<&str, InvalidScope> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidScope {
+    /// A caller that looks like one of [`Scope::bound`].
+    #[error("callers that begin with {BOUND:?} are reserved; name the caller in another way")]
+    Reserved,
     /// A part that must be there is empty.
     #[error("the scope's {part} is empty")]
     Empty {
@@ -214,6 +262,7 @@ impl InvalidScope {
     /// Which part it is.
     pub const fn part(&self) -> ScopePart {
         match self {
+            Self::Reserved => ScopePart::Caller,
             Self::Empty { part } | Self::TooLong { part, .. } | Self::Character { part, .. } => {
                 *part
             }
@@ -257,9 +306,20 @@ mod tests {
                 let (tenant, caller) = (letter.repeat(length), letter.repeat(length / 2));
                 let scope = Scope::new(&tenant, &caller, "op").unwrap();
                 assert_eq!(scope.parts(), [&*tenant, &*caller, "op", "", "", ""]);
-                assert_eq!(scope.parts_as_bytes().count(), PARTS);
+                assert!(scope.identity_parts().eq(scope.parts().map(str::as_bytes)));
             }
         }
+    }
+
+    #[test]
+    fn a_bound_caller_is_kept_and_names_no_record_and_cannot_be_posed_as() {
+        let scope = Scope::bound("acme", "3f9a", "pay").unwrap();
+        assert_eq!((scope.caller(), scope.is_bound()), ("credentials:3f9a", true));
+        let parts: Vec<_> = scope.identity_parts().collect();
+        assert_eq!(parts[..3], [&b"acme"[..], b"credentials:", b"pay"]);
+        assert_eq!(Scope::new("acme", "credentials:3f9a", "pay"), Err(InvalidScope::Reserved));
+        assert_eq!(Scope::restored("acme", scope.caller(), "pay"), Ok(scope));
+        assert!(!Scope::new("credentials:x", "alice", "credentials:y").unwrap().is_bound());
     }
 
     #[test]

@@ -20,15 +20,16 @@ use tower_service::Service;
 
 use crate::admission::Admission;
 use crate::body::{Body, Held, Whole, hold, resumed};
+use crate::credentials::CREDENTIAL_HEADERS;
 use crate::fingerprint::{Subject, decoded};
-use crate::header::parse_key;
+use crate::header::{key_in_body, key_in_headers};
 use crate::layer::{Guard, Guarded, Shared};
 use crate::observe::Event;
 use crate::outlive::GoesOn;
 use crate::problem::{Code, Problem, whole_seconds};
 use crate::reply;
 use crate::right::{Begun, Kept, LetGo, Right};
-use crate::rules::{CompletionLost, InProgress, StoreDown};
+use crate::rules::{CompletionLost, InProgress, KeyFrom, StoreDown};
 use crate::seen::{self, Digest, Known, Seen};
 use crate::speak::{self, Sensitive};
 use crate::trace::Trace;
@@ -45,6 +46,8 @@ enum Ask {
     Again(Replay),
     /// Something that is to be decided about.
     Decide(Intent),
+    /// Something without a key, which no rule requires.
+    Pass,
 }
 
 impl Exchange {
@@ -68,7 +71,8 @@ impl Exchange {
         let (mut head, body) = request.into_parts();
         async move {
             let asked = async {
-                let (scope, key) = self.name(&head)?;
+                let key = self.key_in_head(&head)?;
+                let scope = self.shared().owners.resolve(&head, self.operation())?;
                 let held = hold(body, self.guard().rules.request_bytes_max).await;
                 let whole = self.whole(held)?;
                 let ask = self.ask(&self.subject(&head, &whole.bytes), scope, key)?;
@@ -78,6 +82,7 @@ impl Exchange {
             let (whole, intent) = match asked.await {
                 Ok((whole, Ask::Decide(intent))) => (whole, intent),
                 Ok((_, Ask::Again(replay))) => return Ok(self.replay(replay).await),
+                Ok((whole, Ask::Pass)) => return pass(inner, head, whole).await,
                 Err(problem) => return Ok(self.refuse(problem)),
             };
             let begun = self.guard().grants.begin(&self.guard().engine, &intent).await;
@@ -101,9 +106,7 @@ impl Exchange {
                     Ok(self.reject(rejection, &self.subject(&head, &whole.bytes)))
                 }
                 Err(BeginError::Unavailable(error)) if self.goes_on_without(&error) => {
-                    let (mut inner, body) = (inner, whole.into_body());
-                    let unguarded = Box::pin(inner.call(Request::from_parts(head, body)));
-                    Ok(unguarded.await?.map(Body::passed))
+                    pass(inner, head, whole).await
                 }
                 Err(error) => Ok(self.unavailable(&error)),
             }
@@ -122,11 +125,23 @@ impl Exchange {
         self.guarded.operation()
     }
 
-    /// Whose intent a request is, and what they call it.
-    fn name(&self, head: &Parts) -> Result<(Scope, Key), Problem> {
-        let key = parse_key(&head.headers, &self.guard().rules.key)?;
-        let key = key.ok_or_else(|| Problem::new(Code::MissingKey))?;
-        Ok((self.shared().owners.resolve(head, self.operation())?, key))
+    /// The key in a request's head. `None` leaves it to the body.
+    fn key_in_head(&self, head: &Parts) -> Result<Option<Key>, Problem> {
+        let rules = &self.guard().rules.key;
+        match (key_in_headers(&head.headers, rules)?, &rules.from) {
+            (None, KeyFrom::Header(_)) => Err(Problem::new(Code::MissingKey)),
+            (key, _) => Ok(key),
+        }
+    }
+
+    /// The key in a request's body; `None` lets it pass.
+    fn key_in_body(&self, subject: &Subject<'_>) -> Result<Option<Key>, Problem> {
+        let rules = &self.guard().rules;
+        let key = key_in_body(&decoded(subject)?, &rules.key)?;
+        if key.is_none() && rules.required {
+            return Err(Problem::new(Code::MissingKey));
+        }
+        Ok(key)
     }
 
     /// All of a request's body.
@@ -144,12 +159,19 @@ impl Exchange {
 
     /// Turns a request into an intent, or finds that it was done before. Nothing has been claimed
     /// if this fails.
-    fn ask(&self, subject: &Subject<'_>, scope: Scope, key: Key) -> Result<Ask, Problem> {
+    fn ask(&self, subject: &Subject<'_>, scope: Scope, key: Option<Key>) -> Result<Ask, Problem> {
+        let key = match key {
+            Some(key) => key,
+            None => match self.key_in_body(subject)? {
+                Some(key) => key,
+                None => return Ok(Ask::Pass),
+            },
+        };
         if let Some(replay) = self.recall(&scope, &key, subject) {
             self.tell(Event::Replayed);
             return Ok(Ask::Again(replay));
         }
-        let (fingerprint, parts) = self.guard().fingerprinter.fingerprint(subject)?;
+        let (fingerprint, parts) = self.guard().fingerprinter.fingerprint(subject, &scope)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
         if let Some(reference) = &self.guard().rules.reference {
             intent.reference = reference.find(subject.headers, &decoded(subject)?)?;
@@ -210,7 +232,10 @@ impl Exchange {
         self.tell(match begun {
             Ok(Begun::Execute(_)) => Event::Granted,
             Ok(Begun::Replay(_)) => Event::Replayed,
-            Ok(Begun::Reject(Rejection::Mismatch { .. })) => Event::Mismatch,
+            Ok(Begun::Reject(Rejection::Mismatch { difference })) => {
+                let others = self.guard().fingerprinter.other_credentials(*difference);
+                if others { Event::OtherCredentials } else { Event::Mismatch }
+            }
             Ok(Begun::Reject(Rejection::ReferenceTaken { .. })) => Event::ReferenceTaken,
             Ok(Begun::Reject(Rejection::Running { .. })) => Event::InProgress,
             Ok(Begun::Reject(Rejection::Unknown { .. })) => Event::Unknown,
@@ -404,6 +429,11 @@ impl Exchange {
     fn reject<R>(&self, rejection: Rejection, subject: &Subject<'_>) -> Response<Body<R>> {
         let rules = &self.guard().rules;
         self.refuse(match rejection {
+            Rejection::Mismatch { difference }
+                if self.guard().fingerprinter.other_credentials(difference) =>
+            {
+                self.other_credentials(subject)
+            }
             Rejection::Mismatch { difference } => {
                 let differs = self.guard().fingerprinter.explain(subject, difference);
                 Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
@@ -429,6 +459,13 @@ impl Exchange {
             }
             Rejection::Expired => Problem::new(Code::KeyExpired),
         })
+    }
+
+    /// The refusal of a retry with other credentials than the first request's: 401 if it has none.
+    fn other_credentials(&self, subject: &Subject<'_>) -> Problem {
+        let has_any = CREDENTIAL_HEADERS.iter().any(|name| subject.headers.contains_key(*name));
+        let problem = Problem::new(Code::OtherCredentials);
+        if has_any { problem } else { problem.status(http::StatusCode::UNAUTHORIZED) }
     }
 
     /// 202: it is being done, and there is a page to look at.
@@ -475,6 +512,19 @@ impl Exchange {
     fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
         problem.into_response(&self.shared().docs).map(Body::whole)
     }
+}
+
+/// Runs a handler unguarded, on a body that was held.
+async fn pass<S, B, R>(
+    mut inner: S,
+    head: Parts,
+    whole: Whole,
+) -> Result<Response<Body<R>>, S::Error>
+where
+    S: Service<Request<Body<B>>, Response = Response<R>>,
+{
+    let unguarded = Box::pin(inner.call(Request::from_parts(head, whole.into_body())));
+    Ok(unguarded.await?.map(Body::passed))
 }
 
 /// What a handler came to that is not kept.

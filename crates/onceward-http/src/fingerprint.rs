@@ -7,19 +7,22 @@ use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use onceward_core::{Difference, Fingerprint, Part};
+use onceward_core::{Difference, Fingerprint, Part, Scope};
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::canonical::{InvalidPointer, Selection, canonicalize, part_names};
 use crate::exchange::too_large;
+use crate::form;
+use crate::host::host_name;
 use crate::multipart;
 use crate::problem::Problem;
 use crate::rules::FingerprintRules;
 use crate::seen::Fields;
 
-/// Number of these rules; a change of what is hashed needs a new one.
-const HTTP_V1: u8 = 16;
+/// Number of these rules; a change of what is hashed needs a new one. 16 had neither host nor
+/// credentials, and took forms as bytes.
+const HTTP_V2: u8 = 18;
 
 /// What a fingerprint is taken of.
 pub(crate) struct Subject<'a> {
@@ -37,26 +40,40 @@ pub(crate) struct Subject<'a> {
 pub(crate) struct Fingerprinter {
     selection: Selection,
     api_version: Option<HeaderName>,
+    host: bool,
     compare: bool,
     explain: bool,
+    /// Whether a key is bound to the credentials of its first request.
+    bind_credentials: bool,
 }
 
 impl Fingerprinter {
-    pub(crate) fn new(rules: &FingerprintRules) -> Result<Self, InvalidPointer> {
+    pub(crate) fn new(
+        rules: &FingerprintRules,
+        bind_credentials: bool,
+    ) -> Result<Self, InvalidPointer> {
         let selection = Selection::new(&rules.include, &rules.exclude)?;
-        let FingerprintRules { api_version, compare, explain, .. } = rules.clone();
-        Ok(Self { selection, api_version, compare, explain })
+        let FingerprintRules { api_version, host, compare, explain, .. } = rules.clone();
+        Ok(Self { selection, api_version, host, compare, explain, bind_credentials })
     }
 
-    /// The digest of a request, and its parts where a mismatch is to be explained.
+    /// The digest of a request in its scope, and its parts where a mismatch is to be explained.
     pub(crate) fn fingerprint(
         &self,
         subject: &Subject<'_>,
+        scope: &Scope,
     ) -> Result<(Fingerprint, Vec<Part>), Problem> {
-        if !self.compare {
-            return Ok((Fingerprint::from_digest(HTTP_V1, [0; 32]), Vec::new()));
-        }
         let mut tuple = Tuple::new(self.explain);
+        if self.bind_credentials {
+            tuple.credentials(scope.caller().as_bytes());
+        }
+        if self.compare {
+            self.request(&mut tuple, subject)?;
+        }
+        Ok((Fingerprint::from_digest(HTTP_V2, Sha256::digest(&tuple.bytes).into()), tuple.parts))
+    }
+
+    fn request(&self, tuple: &mut Tuple, subject: &Subject<'_>) -> Result<(), Problem> {
         tuple.bytes.reserve(256 + subject.body.len() + subject.body.len() / 8);
         tuple.field(subject.method.as_str().as_bytes());
         tuple.field(subject.operation.as_bytes());
@@ -65,8 +82,13 @@ impl Fingerprinter {
             tuple.named(position as u64, value);
         }
         let body = decoded(subject)?;
-        self.body(&mut tuple, &media, &body);
-        Ok((Fingerprint::from_digest(HTTP_V1, Sha256::digest(&tuple.bytes).into()), tuple.parts))
+        self.body(tuple, &media, &body);
+        Ok(())
+    }
+
+    /// Whether a refused request came with other credentials than the first one.
+    pub(crate) fn other_credentials(&self, difference: Difference) -> bool {
+        self.bind_credentials && difference.changed().next() == Some(0)
     }
 
     /// All that [`fingerprint`](Self::fingerprint) looks at, as it was sent.
@@ -75,6 +97,7 @@ impl Fingerprinter {
         fields.push(subject.operation.as_bytes());
         fields.push(subject.uri.path().as_bytes());
         fields.push(subject.uri.query().unwrap_or_default().as_bytes());
+        fields.push(self.host(subject).as_bytes());
         for name in [Some(&CONTENT_TYPE), Some(&CONTENT_ENCODING), self.api_version.as_ref()] {
             let lines = name.map(|name| subject.headers.get_all(name));
             fields.push_list(lines.iter().flatten().map(HeaderValue::as_bytes));
@@ -86,9 +109,12 @@ impl Fingerprinter {
     pub(crate) fn explain(&self, subject: &Subject<'_>, difference: Difference) -> Vec<String> {
         let Ok(body) = decoded(subject) else { return Vec::new() };
         let media = MediaType::of(subject.headers);
-        let mut names: Vec<String> =
-            self.head(subject, &media).into_iter().map(|(name, _)| name.to_owned()).collect();
-        names.extend(self.body_names(&media, &body));
+        let mut names = Vec::new();
+        names.extend(self.bind_credentials.then(|| CREDENTIALS.to_owned()));
+        if self.compare && self.explain {
+            names.extend(self.head(subject, &media).into_iter().map(|(name, _)| name.to_owned()));
+            names.extend(self.body_names(&media, &body));
+        }
         let mut told: Vec<String> =
             difference.changed().filter_map(|position| names.get(position)).cloned().collect();
         if difference.missing() > 0 {
@@ -102,9 +128,10 @@ impl Fingerprinter {
         &self,
         subject: &Subject<'a>,
         media: &'a MediaType<'_>,
-    ) -> [(&'static str, Cow<'a, [u8]>); 4] {
+    ) -> [(&'static str, Cow<'a, [u8]>); HEAD_PARTS] {
         let version = self.api_version.as_ref().and_then(|name| subject.headers.get(name));
         [
+            ("host", into_bytes(self.host(subject))),
             ("path", Cow::Borrowed(subject.uri.path().as_bytes())),
             ("query", sorted_query(subject.uri.query())),
             ("content-type", Cow::Borrowed(&media.essence)),
@@ -112,10 +139,15 @@ impl Fingerprinter {
         ]
     }
 
+    fn host<'a>(&self, subject: &Subject<'a>) -> Cow<'a, str> {
+        if self.host { host_name(subject.uri, subject.headers) } else { Cow::Borrowed("") }
+    }
+
     fn body(&self, tuple: &mut Tuple, media: &MediaType<'_>, body: &[u8]) {
         match media.kind() {
             Kind::Json if tuple.json(body, &self.selection) => {}
             Kind::Multipart(boundary) if tuple.multipart(body, &boundary) => {}
+            Kind::Form if tuple.form(body) => {}
             _ => tuple.raw(body),
         }
     }
@@ -125,19 +157,31 @@ impl Fingerprinter {
         let pointer =
             |pointer: String| format!("body{}{pointer}", if pointer.is_empty() { "" } else { ":" });
         let json = || part_names(body, &self.selection).ok();
-        let form = |boundary: &str| {
+        let multipart = |boundary: &str| {
             let parts = multipart::parts(body, boundary).ok()?;
-            let name = |part: multipart::MultipartPart<'_>| {
-                String::from_utf8_lossy(part.name).chars().take(64).collect()
-            };
-            Some(parts.into_iter().map(name).collect())
+            Some(parts.into_iter().map(|part| shown(part.name)).collect())
         };
+        let form =
+            || Some(form::fields(body)?.into_iter().map(|field| shown(&field.name)).collect());
         let names: Option<Vec<String>> = match media.kind() {
             Kind::Json => json(),
-            Kind::Multipart(boundary) => form(&boundary),
+            Kind::Multipart(boundary) => multipart(&boundary),
+            Kind::Form => form(),
             Kind::Other => None,
         };
         names.map_or_else(|| vec!["body".into()], |names| names.into_iter().map(pointer).collect())
+    }
+}
+
+/// A field's name as it is told to clients.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).chars().take(64).collect()
+}
+
+fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match text {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
     }
 }
 
@@ -152,9 +196,16 @@ struct Tuple {
     parts: Vec<Part>,
 }
 
+/// How many parts lie outside of the body, without the credentials.
+const HEAD_PARTS: usize = 5;
+
 /// Parts outside of the body are named by small numbers, their positions; a body that is one
-/// part, by the next. Names inside a body are hashes.
-const WHOLE_BODY: u64 = 4;
+/// part, by the next, and credentials by the one after. Names inside a body are hashes.
+const WHOLE_BODY: u64 = HEAD_PARTS as u64;
+const CREDENTIALS_PART: u64 = WHOLE_BODY + 1;
+
+/// The part of a fingerprint that names other credentials.
+const CREDENTIALS: &str = "credentials";
 
 /// Enough for most requests.
 const PARTS: usize = 20;
@@ -165,6 +216,7 @@ enum Domain {
     Raw = 0,
     Json = 1,
     Multipart = 2,
+    Form = 3,
 }
 
 impl Tuple {
@@ -190,6 +242,12 @@ impl Tuple {
         if self.explain {
             self.parts.push(Part { name, value: xxh3_64(&self.bytes[begin..]) });
         }
+    }
+
+    /// Always a part, so that a refusal can name the reason.
+    fn credentials(&mut self, credentials: &[u8]) {
+        self.field(credentials);
+        self.parts.push(Part { name: CREDENTIALS_PART, value: xxh3_64(credentials) });
     }
 
     fn raw(&mut self, body: &[u8]) {
@@ -227,6 +285,22 @@ impl Tuple {
     }
 }
 
+impl Tuple {
+    /// False, and nothing is written, if the body is not a clean form.
+    fn form(&mut self, body: &[u8]) -> bool {
+        let Some(fields) = form::fields(body) else { return false };
+        self.bytes.push(Domain::Form as u8);
+        self.bytes.extend_from_slice(&(fields.len() as u64).to_be_bytes());
+        for form::Field { name, value } in fields {
+            let begin = self.bytes.len();
+            self.field(&name);
+            self.field(&value);
+            self.part(xxh3_64(&name), begin);
+        }
+        true
+    }
+}
+
 /// Sorted by name; the order of equal names is kept, as it may matter.
 fn sorted_query(query: Option<&str>) -> Cow<'_, [u8]> {
     let Some(query) = query.filter(|query| query.contains('&')) else {
@@ -247,6 +321,7 @@ struct MediaType<'a> {
 enum Kind {
     Json,
     Multipart(String),
+    Form,
     Other,
 }
 
@@ -267,6 +342,9 @@ impl<'a> MediaType<'a> {
     fn kind(&self) -> Kind {
         if *self.essence == *b"application/json" || self.essence.ends_with(b"+json") {
             return Kind::Json;
+        }
+        if *self.essence == *b"application/x-www-form-urlencoded" {
+            return Kind::Form;
         }
         match self.boundary() {
             Some(boundary) if *self.essence == *b"multipart/form-data" => Kind::Multipart(boundary),
@@ -354,12 +432,16 @@ mod tests {
         })
     }
 
+    fn scope(credentials: &str) -> Scope {
+        Scope::bound("t", credentials, "op").unwrap()
+    }
+
     fn plain() -> Fingerprinter {
-        Fingerprinter::new(&FingerprintRules::default()).unwrap()
+        Fingerprinter::new(&FingerprintRules::default(), false).unwrap()
     }
 
     fn of(request: &Sent) -> Fingerprint {
-        with(request, |subject| plain().fingerprint(subject).unwrap().0)
+        with(request, |subject| plain().fingerprint(subject, &scope("-")).unwrap().0)
     }
 
     fn gzip(text: &str) -> Vec<u8> {
@@ -391,6 +473,54 @@ mod tests {
         traced.headers.push(("traceparent", "00-1-2-01".into()));
         traced.headers.push(("authorization", "Bearer new".into()));
         assert_eq!(of(&traced), first);
+    }
+
+    #[test]
+    fn a_form_is_its_fields_and_not_their_spelling() {
+        let form = |body: &str| of(&sent("application/x-www-form-urlencoded", body));
+        let first = form("amount=100&note=a+b");
+        assert_eq!(first, form("note=a%20b&amount=100"));
+        assert_eq!(first, form("n%6fte=a+b&amount=100"));
+        for other in ["amount=100&note=a%2Bb", "amount=100", "amount=100&note=a+b&x", "%zz"] {
+            assert_ne!(first, form(other), "{other}");
+        }
+        assert_ne!(form("a=1&a=2"), form("a=2&a=1"));
+        assert_ne!(of(&sent("text/plain", "a=1")), form("a=1"));
+    }
+
+    #[test]
+    fn the_host_counts_unless_it_is_an_address_or_switched_off() {
+        let at = |host: &str| {
+            let mut request = json("{}");
+            request.headers.push(("host", host.to_owned()));
+            request
+        };
+        assert_ne!(of(&at("acme.example")), of(&at("beta.example")));
+        assert_eq!(of(&at("acme.example:80")), of(&at("ACME.example")));
+        assert_eq!(of(&at("10.0.0.1")), of(&at("10.0.0.2:8080")));
+        let rules = FingerprintRules { host: false, ..FingerprintRules::default() };
+        let blind = Fingerprinter::new(&rules, false).unwrap();
+        let of = |host| with(&at(host), |it| blind.fingerprint(it, &scope("-")).unwrap().0);
+        assert_eq!(of("acme.example"), of("beta.example"));
+    }
+
+    #[test]
+    fn bound_credentials_count_even_where_requests_are_not_compared() {
+        for (compare, explain) in [(true, true), (true, false), (false, true), (false, false)] {
+            let rules = FingerprintRules { compare, explain, ..FingerprintRules::default() };
+            let bound = Fingerprinter::new(&rules, true).unwrap();
+            let of = |credentials| {
+                with(&json("{}"), |it| bound.fingerprint(it, &scope(credentials)).unwrap())
+            };
+            assert_eq!(of("a"), of("a"));
+            assert_ne!(of("a").0, of("b").0);
+            assert_ne!(of("a").1[0], of("b").1[0], "the first part tells");
+            let free = Fingerprinter::new(&rules, false).unwrap();
+            let of = |credentials| {
+                with(&json("{}"), |it| free.fingerprint(it, &scope(credentials)).unwrap().0)
+            };
+            assert_eq!(of("a"), of("b"));
+        }
     }
 
     #[test]
@@ -442,15 +572,16 @@ mod tests {
     fn a_bomb_is_refused_by_its_size_after_decoding() {
         let bomb = compressed(gzip(&"0".repeat(100_000)));
         assert!(bomb.body.len() < 1000);
-        let refused = with(&bomb, |subject| plain().fingerprint(subject).unwrap_err());
+        let refused = with(&bomb, |subject| plain().fingerprint(subject, &scope("-")).unwrap_err());
         assert_eq!(refused.code(), crate::Code::RequestTooLarge);
     }
 
     #[test]
     fn fields_that_do_not_matter_do_not() {
         let rules = FingerprintRules { exclude: vec!["/sent_at".into()], ..Default::default() };
-        let fingerprinter = Fingerprinter::new(&rules).unwrap();
-        let of = |body| with(&json(body), |it| fingerprinter.fingerprint(it).unwrap().0);
+        let fingerprinter = Fingerprinter::new(&rules, false).unwrap();
+        let of =
+            |body| with(&json(body), |it| fingerprinter.fingerprint(it, &scope("-")).unwrap().0);
         assert_eq!(of(r#"{"a":1,"sent_at":"now"}"#), of(r#"{"a":1,"sent_at":"then"}"#));
         assert_eq!(of(r#"{"a":1,"sent_at":"now"}"#), of(r#"{"a":1}"#));
         assert_ne!(of(r#"{"a":1,"sent_at":"now"}"#), of(r#"{"a":2,"sent_at":"now"}"#));
@@ -466,11 +597,11 @@ mod tests {
         ];
         for request in requests {
             let (parts, names) = with(&request, |subject| {
-                let parts = plain().fingerprint(subject).unwrap().1;
+                let parts = plain().fingerprint(subject, &scope("-")).unwrap().1;
                 let body = decoded(subject).unwrap();
                 (parts, plain().body_names(&MediaType::of(subject.headers), &body))
             });
-            assert_eq!(parts.len(), 4 + names.len(), "{names:?}");
+            assert_eq!(parts.len(), HEAD_PARTS + names.len(), "{names:?}");
         }
         let names = with(&json(r#"{"b":{"c":1},"a":1}"#), |subject| {
             plain().body_names(&MediaType::of(subject.headers), subject.body)

@@ -1,22 +1,44 @@
-//! The key's header: from what a client sent to a [`Key`].
+//! The key of a request: from what a client sent to a [`Key`].
 
 use std::borrow::Cow;
 
 use http::HeaderMap;
 use onceward_core::Key;
+use serde_json::Value;
 use sfv::{BareItem, Parser};
 
+use crate::canonical::is_clean;
 use crate::problem::{Code, Problem};
-use crate::rules::{KeyFormat, KeyRules, KeySyntax};
+use crate::rules::{KeyFormat, KeyFrom, KeyRules, KeySyntax};
 
-/// The request's key; `None` if it has no such header.
-pub(crate) fn parse_key(headers: &HeaderMap, rules: &KeyRules) -> Result<Option<Key>, Problem> {
-    let mut lines = headers.get_all(&rules.header).iter();
+/// The key in a request's headers; `None` if there is none, or if the key is in the body.
+pub(crate) fn key_in_headers(
+    headers: &HeaderMap,
+    rules: &KeyRules,
+) -> Result<Option<Key>, Problem> {
+    let KeyFrom::Header(name) = &rules.from else { return Ok(None) };
+    let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else { return Ok(None) };
     if lines.next().is_some() {
         return Err(invalid("the header occurs more than once; send one key a request"));
     }
     read(line.as_bytes(), rules).map(Some).map_err(|detail| invalid(&detail))
+}
+
+/// The key in a request's body, decoded; `None` if there is none, or if the key is in a header.
+///
+/// A body with a member twice is refused: the service may take the other one.
+pub(crate) fn key_in_body(body: &[u8], rules: &KeyRules) -> Result<Option<Key>, Problem> {
+    let KeyFrom::Body(pointer) = &rules.from else { return Ok(None) };
+    let Ok(document) = serde_json::from_slice::<Value>(body) else { return Ok(None) };
+    if !is_clean(body) {
+        return Err(invalid("the body has a member twice, so its key is not clear"));
+    }
+    match document.pointer(pointer) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => checked(text, rules).map(Some).map_err(|it| invalid(&it)),
+        Some(_) => Err(invalid(&format!("the member {pointer} of the body is not a text"))),
+    }
 }
 
 /// Reads one value of the header. What is wrong is told without repeating the value.
@@ -25,15 +47,19 @@ pub(crate) fn read(value: &[u8], rules: &KeyRules) -> Result<Key, String> {
         (KeySyntax::SfString, _) | (KeySyntax::Lenient, Some(b'"')) => quoted(value)?,
         (KeySyntax::Bare | KeySyntax::Lenient, _) => bare(value)?,
     };
+    checked(&text, rules)
+}
+
+fn checked(text: &str, rules: &KeyRules) -> Result<Key, String> {
     let length = text.len();
     if length < rules.min || length > rules.max {
         let (min, max) = (rules.min, rules.max);
         return Err(format!("the key has {length} characters; send {min} to {max}"));
     }
-    if rules.format == KeyFormat::Uuid && uuid::Uuid::try_parse(&text).is_err() {
+    if rules.format == KeyFormat::Uuid && uuid::Uuid::try_parse(text).is_err() {
         return Err("the key is not a UUID; this operation takes only UUIDs".into());
     }
-    Key::new(&*text).map_err(|invalid| invalid.to_string())
+    Key::new(text).map_err(|invalid| invalid.to_string())
 }
 
 fn quoted(value: &[u8]) -> Result<Cow<'_, str>, String> {
@@ -108,6 +134,25 @@ mod tests {
             assert!(!told.contains("canary"), "{bad:?} → {told}");
         }
         assert!(key(&"x".repeat(255), KeySyntax::Lenient).is_ok());
+    }
+
+    #[test]
+    fn a_key_in_a_body_is_a_text_at_its_pointer() {
+        let rules = KeyRules { from: KeyFrom::Body("/meta/key".into()), ..KeyRules::default() };
+        let key = |body: &str| key_in_body(body.as_bytes(), &rules);
+        assert_eq!(key(r#"{"meta":{"key":"k-1"}}"#).unwrap().unwrap().expose(), "k-1");
+        for none in ["", "not json", "{}", r#"{"meta":{"key":null}}"#, r#"{"key":"k"}"#] {
+            assert!(key(none).unwrap().is_none(), "{none}");
+        }
+        for bad in [
+            r#"{"meta":{"key":7}}"#,
+            r#"{"meta":{"key":""}}"#,
+            r#"{"meta":{"key":"a","key":"b"}}"#,
+            r#"{"meta":{"key":"a"},"x":1,"x":2}"#,
+        ] {
+            assert!(key(bad).is_err(), "{bad}");
+        }
+        assert!(key_in_headers(&HeaderMap::new(), &rules).unwrap().is_none());
     }
 
     #[test]

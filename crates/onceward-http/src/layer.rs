@@ -22,9 +22,9 @@ use crate::fingerprint::Fingerprinter;
 use crate::observe::Observer;
 use crate::overhear::Used;
 use crate::problem::PROBLEM_DOCS;
-use crate::reply::NEVER_KEPT;
+use crate::response_headers::is_never_stored;
 use crate::right::Grants;
-use crate::rules::{Enforcement, InProgress, ReferenceFrom, ReferenceRules, Rules};
+use crate::rules::{Enforcement, InProgress, KeyFrom, ReferenceFrom, ReferenceRules, Rules};
 use crate::scope::{Owners, Source};
 use crate::seen::Seen;
 use crate::service::OncewardService;
@@ -207,11 +207,15 @@ impl LayerBuilder<Scoped> {
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
         let Self { engine, grants, owners, operations, others, docs, operations_at, .. } = self;
         let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
+        if owners.tenant.as_ref().is_some_and(Source::binds_credentials) {
+            return Err(InvalidLayer::Tenant);
+        }
+        let binds = owners.bind_credentials();
         let mut guards = Vec::new();
         let mut by_route = BTreeMap::<String, Vec<Place>>::new();
         for operation in operations {
             by_route.entry(operation.route.clone()).or_default().push(guards.len());
-            guards.push(Guard::of(operation, &engine, &grants)?);
+            guards.push(Guard::of(operation, &engine, &grants, binds)?);
         }
         let mut routes = matchit::Router::new();
         for (route, places) in by_route {
@@ -221,7 +225,7 @@ impl LayerBuilder<Scoped> {
         }
         let others = match others {
             Some(rules) => {
-                guards.push(Guard::new(None, rules, &engine, &grants)?);
+                guards.push(Guard::new(None, rules, &engine, &grants, binds)?);
                 Some(guards.len() - 1)
             }
             None => None,
@@ -399,7 +403,12 @@ struct Named {
 }
 
 impl Guard {
-    fn of(operation: Operation, engine: &Engine, grants: &Grants) -> Result<Self, InvalidLayer> {
+    fn of(
+        operation: Operation,
+        engine: &Engine,
+        grants: &Grants,
+        bind_credentials: bool,
+    ) -> Result<Self, InvalidLayer> {
         let Operation { method, route, name, mut rules } = operation;
         if always_passes(&method) {
             return Err(InvalidLayer::Method { method, route });
@@ -409,7 +418,8 @@ impl Guard {
         if name.is_empty() || name.len() > SCOPE_PART_BYTES_MAX {
             return Err(InvalidLayer::Name { route, length: name.len() });
         }
-        Self::new(Some(Named { method, name: name.into() }), rules, engine, grants)
+        let named = Named { method, name: name.into() };
+        Self::new(Some(named), rules, engine, grants, bind_credentials)
     }
 
     fn new(
@@ -417,8 +427,9 @@ impl Guard {
         rules: Rules,
         engine: &Engine,
         grants: &Grants,
+        bind_credentials: bool,
     ) -> Result<Self, InvalidLayer> {
-        let forbidden = rules.extra_headers.iter().find(|it| NEVER_KEPT.contains(&it.as_str()));
+        let forbidden = rules.response_headers.keep.iter().find(|name| is_never_stored(name));
         if let Some(name) = forbidden {
             return Err(InvalidLayer::Header(name.to_string()));
         }
@@ -431,9 +442,12 @@ impl Guard {
         if let Some(ReferenceRules { from: ReferenceFrom::Body(pointer), .. }) = &rules.reference {
             check_pointer(pointer)?;
         }
+        if let KeyFrom::Body(pointer) = &rules.key.from {
+            check_pointer(pointer)?;
+        }
         let engine = engine_for(&rules, engine)?;
         let grants = grants.under(&engine);
-        let fingerprinter = Fingerprinter::new(&rules.fingerprint)?;
+        let fingerprinter = Fingerprinter::new(&rules.fingerprint, bind_credentials)?;
         Ok(Self { named, rules, engine, grants, fingerprinter })
     }
 
@@ -509,7 +523,10 @@ impl Shared {
         let place = *named.or_else(|| self.others.as_ref().filter(guards))?;
         let guard = &self.guards[place];
         let may_pass = !guard.rules.required && !guard.only_observes();
-        if may_pass && !request.headers().contains_key(&guard.rules.key.header) {
+        if let KeyFrom::Header(name) = &guard.rules.key.from
+            && may_pass
+            && !request.headers().contains_key(name)
+        {
             return None;
         }
         let unnamed = guard.named.is_none().then(|| unnamed(request).into());
@@ -575,6 +592,9 @@ pub enum InvalidLayer {
         /// How long the name is.
         length: usize,
     },
+    /// Credentials as a tenant.
+    #[error("credentials are bound to keys of a caller and name no tenant; use them as the caller")]
+    Tenant,
     /// A header that must not be kept.
     #[error("the response header {0} belongs to one caller or one connection and is never kept")]
     Header(String),

@@ -10,9 +10,12 @@ mod admission;
 pub mod axum;
 mod body;
 mod canonical;
+mod credentials;
 mod exchange;
 mod fingerprint;
+mod form;
 mod header;
+mod host;
 mod json;
 #[cfg(feature = "jwt")]
 mod jwt;
@@ -25,6 +28,7 @@ mod problem;
 mod reference;
 mod replay;
 mod reply;
+mod response_headers;
 mod right;
 mod rules;
 mod scope;
@@ -39,17 +43,19 @@ mod transaction;
 
 pub use admission::Admission;
 pub use body::Body;
+pub use credentials::{CREDENTIAL_HEADERS, ClientCertificate};
 pub use json::{json_differences, json_fingerprint};
 #[cfg(feature = "jwt")]
 pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
 pub use observe::{Differing, Event, Observer, Would};
 pub use problem::{Code, PROBLEM_DOCS, Problem};
-pub use reply::{KEPT_HEADERS, NeverKept, TAG, outcome_of, outcome_of_all, response_of};
+pub use reply::{NeverKept, TAG, outcome_of, outcome_of_all, response_of};
+pub use response_headers::{DROPPED_HEADERS, NEVER_STORED_HEADERS, ResponseHeaders};
 pub use rules::{
-    CompletionLost, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyRules, KeySyntax,
-    OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, Rules,
-    StoreDown,
+    CompletionLost, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules,
+    KeySyntax, OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus,
+    Rules, StoreDown,
 };
 pub use scope::{Denied, Source};
 pub use service::{OncewardService, ResponseFuture};

@@ -20,6 +20,8 @@ pub enum Event {
     Replayed,
     /// Its key belongs to another request.
     Mismatch,
+    /// Its key was used with other credentials.
+    OtherCredentials,
     /// Its business reference belongs to another request.
     ReferenceTaken,
     /// The first is still running.
@@ -48,6 +50,7 @@ impl Event {
             Self::Granted => "granted",
             Self::Replayed => "replayed",
             Self::Mismatch => "mismatch",
+            Self::OtherCredentials => "other_credentials",
             Self::ReferenceTaken => "reference_taken",
             Self::InProgress => "in_progress",
             Self::Unknown => "unknown",
@@ -114,6 +117,10 @@ impl Would {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Differing {
+    /// Its credentials.
+    Credentials,
+    /// The host name that it was sent to.
+    Host,
     /// Its path.
     Path,
     /// Its query.
@@ -132,6 +139,8 @@ impl Differing {
     /// Its name for programs.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Credentials => "credentials",
+            Self::Host => "host",
             Self::Path => "path",
             Self::Query => "query",
             Self::ContentType => "content_type",
@@ -145,6 +154,8 @@ impl Differing {
     /// all others are the body's.
     pub(crate) fn first_of(differs: &[String]) -> Self {
         match differs.first().map(String::as_str) {
+            Some("credentials") => Self::Credentials,
+            Some("host") => Self::Host,
             Some("path") => Self::Path,
             Some("query") => Self::Query,
             Some("content-type") => Self::ContentType,

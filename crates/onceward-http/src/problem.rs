@@ -30,6 +30,8 @@ pub enum Code {
     InvalidBody,
     /// The key belongs to another request.
     KeyReused,
+    /// The key was used with other credentials.
+    OtherCredentials,
     /// The business reference is not one.
     InvalidReference,
     /// The business reference belongs to another request.
@@ -81,7 +83,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of the protocol's table.
-    pub const ALL: [Code; 18] = [
+    pub const ALL: [Code; 19] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
@@ -89,6 +91,7 @@ impl Code {
         Self::InvalidCredentials,
         Self::InvalidBody,
         Self::KeyReused,
+        Self::OtherCredentials,
         Self::InvalidReference,
         Self::ReferenceTaken,
         Self::InProgress,
@@ -164,6 +167,16 @@ impl Code {
                 "The idempotency key was used for a different request",
             )
             .detail("A new request needs a new key; a retry must repeat the request unchanged."),
+            Self::OtherCredentials => row(
+                "IDEMPOTENCY_KEY_USED_WITH_OTHER_CREDENTIALS",
+                StatusCode::FORBIDDEN,
+                "The idempotency key was used with other credentials",
+            )
+            .detail(
+                "Nothing was executed. Retry with the credentials of the first request; a new key \
+                 would run it a second time. Where credentials change between attempts, the \
+                 service has to name its callers in another way (scope.caller).",
+            ),
             Self::InvalidReference => row(
                 "INVALID_BUSINESS_REFERENCE",
                 StatusCode::BAD_REQUEST,

@@ -7,6 +7,8 @@ use http::header::HeaderName;
 use http::{Method, StatusCode};
 use onceward_core::{Disposition, Expiry, Known, OnLapse};
 
+use crate::response_headers::ResponseHeaders;
+
 /// The settings of one operation, with the protocol's careful defaults.
 ///
 /// ```
@@ -45,8 +47,8 @@ pub struct Rules {
     /// Largest response body that is kept for replays (10 MiB). A larger one goes to the
     /// first caller only.
     pub response_bytes_max: usize,
-    /// Response headers to keep besides [`KEPT_HEADERS`](crate::KEPT_HEADERS).
-    pub extra_headers: Vec<HeaderName>,
+    /// Exceptions to the rule which response headers are stored (none).
+    pub response_headers: ResponseHeaders,
     /// What happens when the store cannot be asked.
     pub store_down: StoreDown,
     /// What the first caller gets when its outcome cannot be stored in time.
@@ -81,7 +83,7 @@ impl Default for Rules {
             outcomes: Outcomes::Careful,
             request_bytes_max: BODY_BYTES_MAX,
             response_bytes_max: BODY_BYTES_MAX,
-            extra_headers: Vec::new(),
+            response_headers: ResponseHeaders::default(),
             store_down: StoreDown::Closed,
             completion_lost: CompletionLost::Respond,
             fingerprint: FingerprintRules::default(),
@@ -110,9 +112,9 @@ pub enum Enforcement {
 /// Where the key is, and what it may look like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRules {
-    /// The header's name (`Idempotency-Key`).
-    pub header: HeaderName,
-    /// How its value is read (leniently).
+    /// Where it is (the header `Idempotency-Key`).
+    pub from: KeyFrom,
+    /// How a header's value is read (leniently).
     pub syntax: KeySyntax,
     /// Fewest characters (1).
     pub min: usize,
@@ -125,13 +127,23 @@ pub struct KeyRules {
 impl Default for KeyRules {
     fn default() -> Self {
         Self {
-            header: HeaderName::from_static("idempotency-key"),
+            from: KeyFrom::Header(HeaderName::from_static("idempotency-key")),
             syntax: KeySyntax::Lenient,
             min: 1,
             max: onceward_core::KEY_CHARS_MAX,
             format: KeyFormat::Any,
         }
     }
+}
+
+/// Where the key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyFrom {
+    /// In this header.
+    Header(HeaderName),
+    /// In the JSON body, at this pointer: a text. Every request of the operation is then held
+    /// whole, since only its body tells whether it has a key.
+    Body(String),
 }
 
 /// How the key's header is read.
@@ -221,6 +233,9 @@ pub struct FingerprintRules {
     pub exclude: Vec<String>,
     /// A header whose value is part of the request's meaning, such as an API version.
     pub api_version: Option<HeaderName>,
+    /// Whether the host name that a request was sent to is part of its meaning (yes): the same
+    /// key at another host is another request. Addresses and `localhost` are no names.
+    pub host: bool,
     /// Whether requests are compared at all. Without it any request under a known key is a
     /// retry: only for clients that are known never to reuse a key.
     pub compare: bool,
@@ -231,7 +246,7 @@ pub struct FingerprintRules {
 impl Default for FingerprintRules {
     fn default() -> Self {
         let (include, exclude) = (Vec::new(), Vec::new());
-        Self { include, exclude, api_version: None, compare: true, explain: true }
+        Self { include, exclude, api_version: None, host: true, compare: true, explain: true }
     }
 }
 

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, HeaderName};
+use http::HeaderMap;
+use http::header::{COOKIE, HeaderName};
 use http::request::Parts;
 use onceward_core::{InvalidScope, Scope, ScopePart};
-use sha2::{Digest, Sha256};
 
+use crate::credentials;
+use crate::host::host_name;
 use crate::problem::{Code, Problem};
 
 /// Where a tenant or a caller comes from.
@@ -22,6 +24,7 @@ pub struct Source(Origin);
 enum Origin {
     Fixed(Cow<'static, str>),
     Header(HeaderName),
+    Credentials,
     Function(Arc<Find>),
 }
 
@@ -68,17 +71,55 @@ impl Source {
         })
     }
 
-    /// A digest of the `Authorization` header: who has the same credentials is the same
-    /// caller. A new token is a new caller, so prefer a claim inside it.
+    /// Callers are not told apart, and a key is bound to the credentials of its first request:
+    /// a retry must come with the same [`CREDENTIAL_HEADERS`](crate::CREDENTIAL_HEADERS) and
+    /// the same client certificate. Under others it is refused with
+    /// `IDEMPOTENCY_KEY_USED_WITH_OTHER_CREDENTIALS`: it neither runs a second time, nor gets a
+    /// reply that may belong to another caller. Requests without credentials share the keys
+    /// of all others without any.
+    ///
+    /// Safe without knowing how callers authenticate. Where tokens change between attempts,
+    /// name callers by something that stays, such as a claim ([`Jwt`](crate::Jwt)).
     pub fn credentials() -> Self {
+        Self(Origin::Credentials)
+    }
+
+    /// Every set of credentials is a caller with keys of its own: two callers can use the same
+    /// key. **A retry under a new token runs again**, so this is only for credentials that never
+    /// change between attempts.
+    pub fn each_credential() -> Self {
         Self::from_fn(|request| {
-            let credentials = request.headers.get(AUTHORIZATION);
-            let credentials =
-                credentials.ok_or_else(|| Denied::unauthenticated("Authorization is missing"))?;
-            let digest = Sha256::new_with_prefix(b"onceward credentials v1")
-                .chain_update(credentials.as_bytes())
-                .finalize();
-            Ok(digest[..16].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
+            let digest = credentials::digest(request);
+            digest.map(Cow::Owned).ok_or_else(|| missing("the request has no credentials"))
+        })
+    }
+
+    /// A digest of a header that holds a secret, such as an API key. The client sets it, so the
+    /// service behind must verify it.
+    pub fn header_digest(name: HeaderName) -> Self {
+        Self::from_fn(move |request| {
+            let found = request.headers.contains_key(&name);
+            found.then_some(()).ok_or_else(|| missing(format!("the header {name} is missing")))?;
+            let value = header_text(request, &name)?;
+            Ok(credentials::digest_of([("header", value.trim().into())]).into())
+        })
+    }
+
+    /// A digest of a cookie, such as a session's. The service behind must verify it.
+    pub fn cookie_digest(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self::from_fn(move |request| {
+            let value = cookie(&request.headers, &name)?;
+            Ok(credentials::digest_of([("cookie", value.into())]).into())
+        })
+    }
+
+    /// The host name that the request was sent to, in lower case and without its port. For
+    /// services that tell tenants apart by it. An address or `localhost` is the tenant `-`.
+    pub fn host() -> Self {
+        Self::from_fn(|request| match host_name(&request.uri, &request.headers) {
+            host if host.is_empty() => Ok(ONLY),
+            host => Ok(host.into_owned().into()),
         })
     }
 
@@ -104,10 +145,15 @@ impl Source {
         Self(Origin::Function(Arc::new(find)))
     }
 
+    pub(crate) fn binds_credentials(&self) -> bool {
+        matches!(self.0, Origin::Credentials)
+    }
+
     fn find<'a>(&'a self, request: &'a Parts) -> Result<Cow<'a, str>, Denied> {
         match &self.0 {
             Origin::Fixed(value) => Ok(Cow::Borrowed(value)),
             Origin::Header(name) => header_text(request, name).map(Cow::Borrowed),
+            Origin::Credentials => Ok(credentials::digest(request).map_or(NONE, Cow::Owned)),
             Origin::Function(find) => find(request),
         }
     }
@@ -129,12 +175,24 @@ pub(crate) struct Owners {
 /// What stands for an owner where the layer was told that there is only one.
 const ONLY: Cow<'static, str> = Cow::Borrowed("-");
 
+/// Stands for the credentials of a request that has none.
+const NONE: Cow<'static, str> = Cow::Borrowed("none");
+
 impl Owners {
     /// The scope of a request's key.
     pub(crate) fn resolve(&self, request: &Parts, operation: &str) -> Result<Scope, Problem> {
         let tenant = find(self.tenant.as_ref(), request, Code::InvalidTenant)?;
         let caller = find(self.caller.as_ref(), request, Code::InvalidCaller)?;
-        Scope::new(&tenant, &caller, operation).map_err(|error| invalid(&error))
+        let scope = match self.bind_credentials() {
+            true => Scope::bound(&tenant, &caller, operation),
+            false => Scope::new(&tenant, &caller, operation),
+        };
+        scope.map_err(|error| invalid(&error))
+    }
+
+    /// Whether a key is bound to the credentials of its first request.
+    pub(crate) fn bind_credentials(&self) -> bool {
+        self.caller.as_ref().is_some_and(Source::binds_credentials)
     }
 }
 
@@ -162,6 +220,24 @@ fn invalid(error: &InvalidScope) -> Problem {
         _ => Code::InvalidCaller,
     };
     Problem::new(code).detail(error.to_string())
+}
+
+fn missing(what: impl Into<Cow<'static, str>>) -> Denied {
+    Denied::unauthenticated(format!("{}; callers are told apart by it", what.into()))
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a [u8], Denied> {
+    let pairs =
+        headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|it| *it == b';'));
+    let mut values = pairs.filter_map(|pair| {
+        let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
+        (found == name.as_bytes()).then(|| value.strip_prefix(b"=")).flatten()
+    });
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(value),
+        (None, _) => Err(missing(format!("the cookie {name} is missing"))),
+        (Some(_), Some(_)) => Err(Denied::invalid(format!("the cookie {name} occurs twice"))),
+    }
 }
 
 fn header_text<'a>(request: &'a Parts, name: &HeaderName) -> Result<&'a str, Denied> {
@@ -200,11 +276,47 @@ mod tests {
     }
 
     #[test]
-    fn credentials_are_digested_and_their_absence_is_not_a_caller() {
-        let one = found(&Source::credentials(), &[("authorization", "Bearer canary")]).unwrap();
-        let two = found(&Source::credentials(), &[("authorization", "Bearer other")]).unwrap();
-        assert!(one != two && !one.contains("canary") && one.len() == 32);
-        assert!(matches!(found(&Source::credentials(), &[]), Err(Denied::Unauthenticated(_))));
+    fn digests_show_nothing_and_their_absence_is_not_a_caller() {
+        let api_key = HeaderName::from_static("x-api-key");
+        let sources = [
+            (Source::each_credential(), "authorization", "Bearer canary", "Bearer other"),
+            (Source::header_digest(api_key), "x-api-key", "canary", "other"),
+            (Source::cookie_digest("sid"), "cookie", "a=1; sid=canary", "a=2; sid=other"),
+        ];
+        for (source, name, one, two) in sources {
+            let (one, two) = (found(&source, &[(name, one)]), found(&source, &[(name, two)]));
+            assert_eq!(one.as_ref().unwrap().len(), 32);
+            assert!(one != two && !one.unwrap().contains("canary"), "{name}");
+            assert!(matches!(found(&source, &[]), Err(Denied::Unauthenticated(_))), "{name}");
+        }
+        let sid = Source::cookie_digest("sid");
+        assert_eq!(found(&sid, &[("cookie", "sid=1; b=2")]), found(&sid, &[("cookie", "sid=1")]));
+        assert!(found(&sid, &[("cookie", "xsid=1; sidx=2")]).is_err());
+        assert!(found(&sid, &[("cookie", "sid=1; sid=2")]).is_err());
+    }
+
+    #[test]
+    fn bound_credentials_are_the_caller_and_none_is_one_of_them() {
+        let owners = Owners { tenant: None, caller: Some(Source::credentials()) };
+        let scope = |headers: &[(&str, &str)]| {
+            let request = headers
+                .iter()
+                .fold(Request::builder(), |builder, (name, value)| builder.header(*name, *value));
+            owners.resolve(&request.body(()).unwrap().into_parts().0, "op").unwrap()
+        };
+        assert_eq!(scope(&[]).caller(), "credentials:none");
+        assert!(scope(&[("cookie", "a=1")]).is_bound());
+        assert_ne!(scope(&[("cookie", "a=1")]), scope(&[("cookie", "a=2")]));
+    }
+
+    #[test]
+    fn a_host_is_a_tenant_and_an_address_is_none() {
+        let host = |value| found(&Source::host(), &[("host", value)]).unwrap();
+        assert_eq!(
+            (host("Acme.example:8443"), host("beta.example")),
+            ("acme.example".into(), "beta.example".into())
+        );
+        assert_eq!(host("127.0.0.1:80"), "-");
     }
 
     #[test]

@@ -14,11 +14,12 @@ use tokio::sync::oneshot;
 
 use crate::body::Body;
 use crate::fingerprint::{Subject, decoded};
-use crate::header::parse_key;
+use crate::header::{key_in_body, key_in_headers};
 use crate::layer::Guarded;
 use crate::observe::{Differing, Event, Would};
 use crate::overhear::{Ear, Heard, Place};
 use crate::reply;
+use crate::rules::KeyFrom;
 use crate::speak;
 
 /// The region of every scope here. No guarded request has one, so that no record that was
@@ -118,9 +119,12 @@ struct Asked {
 
 impl Watcher {
     /// What is needed to watch a request; else, what would become of it by its head alone.
-    fn prepare(&self, head: &Parts) -> Result<(Key, Place, Handle), Would> {
-        let key = parse_key(&head.headers, &self.guarded.guard().rules.key);
-        let key = key.map_err(|_| Would::InvalidKey)?.ok_or(Would::MissingKey)?;
+    fn prepare(&self, head: &Parts) -> Result<(Option<Key>, Place, Handle), Would> {
+        let rules = &self.guarded.guard().rules.key;
+        let key = key_in_headers(&head.headers, rules).map_err(|_| Would::InvalidKey)?;
+        if key.is_none() && matches!(rules.from, KeyFrom::Header(_)) {
+            return Err(Would::MissingKey);
+        }
         let place = self.guarded.shared.used.enter().ok_or(Would::Unseen)?;
         let runtime = Handle::try_current().map_err(|_| Would::Unseen)?;
         Ok((key, place, runtime))
@@ -129,7 +133,7 @@ impl Watcher {
     async fn watch(
         self,
         head: Parts,
-        key: Key,
+        key: Option<Key>,
         heard: oneshot::Receiver<Heard>,
         ended: oneshot::Receiver<End>,
     ) {
@@ -164,15 +168,19 @@ impl Watcher {
     fn asked(
         &self,
         head: Parts,
-        key: Key,
+        key: Option<Key>,
         body: bytes::Bytes,
         place: Place,
     ) -> Result<Asked, Would> {
         let scope = self.guarded.shared.owners.resolve(&head, self.guarded.operation());
         let scope = scope.map_err(|_| Would::Refused)?;
         let scope = scope.with_region(REGION).map_err(|_| Would::Refused)?;
-        let fingerprint =
-            self.guarded.guard().fingerprinter.fingerprint(&self.subject(&head, &body));
+        let key = match key {
+            Some(key) => key,
+            None => self.key_in_body(&head, &body)?,
+        };
+        let fingerprinter = &self.guarded.guard().fingerprinter;
+        let fingerprint = fingerprinter.fingerprint(&self.subject(&head, &body), &scope);
         let (fingerprint, parts) = fingerprint.map_err(|_| Would::Refused)?;
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
         if let Some(reference) = &self.guarded.guard().rules.reference {
@@ -180,6 +188,12 @@ impl Watcher {
             intent.reference = reference.find(&head.headers, &body).map_err(|_| Would::Refused)?;
         }
         Ok(Asked { intent, head, body, _place: place })
+    }
+
+    fn key_in_body(&self, head: &Parts, body: &bytes::Bytes) -> Result<Key, Would> {
+        let body = decoded(&self.subject(head, body)).map_err(|_| Would::Refused)?;
+        let key = key_in_body(&body, &self.guarded.guard().rules.key);
+        key.map_err(|_| Would::InvalidKey)?.ok_or(Would::MissingKey)
     }
 
     fn subject<'a>(&'a self, head: &'a Parts, body: &'a bytes::Bytes) -> Subject<'a> {

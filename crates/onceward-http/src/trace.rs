@@ -66,6 +66,7 @@ fn state_after(event: Event) -> Option<&'static str> {
         Event::Expired => Some("expired"),
         Event::Granted | Event::Settled(_, Settled::Superseded | Settled::Missing) => None,
         Event::Mismatch
+        | Event::OtherCredentials
         | Event::ReferenceTaken
         | Event::OverQuota
         | Event::StoreDown

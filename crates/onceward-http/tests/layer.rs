@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::{BodyExt, Full};
 use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
 use onceward_http::{
-    CompletionLost, Execution, Fate, FingerprintRules, InProgress, Onceward, Operation,
+    CompletionLost, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Onceward, Operation,
     ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
@@ -429,7 +429,7 @@ async fn statuses_marks_and_the_header_have_their_switches() {
         },
         ..Rules::default()
     };
-    rules.key.header = HeaderName::from_static("paypal-request-id");
+    rules.key.from = KeyFrom::Header(HeaderName::from_static("paypal-request-id"));
     let (layer, counter) = (layer(rules), Counter::default());
     let request = |body: &str| {
         let mut request = post("ignored", body);
@@ -559,7 +559,7 @@ fn impossible_settings_are_refused_with_what_is_wrong() {
     assert!(told(Operation::new(Method::GET, "/x")).contains("GET /x changes nothing"));
     assert!(told(Operation::post("/x/{")).contains("\"/x/{\""));
     assert!(told(Operation::post("/x").named("n".repeat(300))).contains("300 bytes"));
-    let cookie = |rules: &mut Rules| rules.extra_headers.push(http::header::SET_COOKIE);
+    let cookie = |rules: &mut Rules| rules.response_headers.keep.push(http::header::SET_COOKIE);
     assert!(told(Operation::post("/x").with(cookie)).contains("set-cookie"));
     let pointer = |rules: &mut Rules| rules.fingerprint.exclude.push("amount".into());
     assert!(told(Operation::post("/x").with(pointer)).contains("amount"));

@@ -288,7 +288,7 @@ impl<'a> Reader<'a> {
         let [tenant, caller, operation] = [self.text(FIELD)?, self.text(FIELD)?, self.text(FIELD)?];
         let [version, parent, region] = [self.text(FIELD)?, self.text(FIELD)?, self.text(FIELD)?];
         let build = || {
-            let mut scope = Scope::new(tenant, caller, operation)?;
+            let mut scope = Scope::restored(tenant, caller, operation)?;
             if !version.is_empty() {
                 scope = scope.with_api_version(version)?;
             }

@@ -76,6 +76,12 @@ pub fn canonicalize(
     by_document(text, selection, out, parts)
 }
 
+/// Whether a text is JSON that all parsers read alike: no member twice, no lone surrogate, not too
+/// deep.
+pub(crate) fn is_clean(text: &[u8]) -> bool {
+    Document::parse(text).is_ok()
+}
+
 /// Does what [`canonicalize`] does, with a document of any size and any selection.
 fn by_document(
     text: &[u8],

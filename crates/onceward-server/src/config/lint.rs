@@ -54,6 +54,17 @@ pub fn lint(config: &Config) -> Vec<Warning> {
             );
         }
     }
+    for (name, owner) in [("tenant", &config.scope.tenant), ("caller", &config.scope.caller)] {
+        if owner == &Some(Owner::EachCredential) {
+            warn(
+                &format!("scope.{name}"),
+                "a retry under a new token, signature or cookie is a new caller's request and \
+                 runs again; use \"credentials\", which refuses it, or name callers by something \
+                 that stays: { claim = \"sub\" }, { header_digest = \"x-api-key\" }"
+                    .into(),
+            );
+        }
+    }
     let mut rules = |place: &str, rules: &RuleSettings| {
         rules_of(place, rules, config).into_iter().for_each(|it| warn(&it.setting, it.why));
     };
@@ -174,6 +185,7 @@ mod tests {
                 "defaults.lease",
             ),
             ("[scope]\nsingle_tenant = true", "scope.single_tenant"),
+            ("[scope]\ncaller = \"each_credential\"", "scope.caller"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),

@@ -257,8 +257,16 @@ impl Default for Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
-    /// A digest of the `Authorization` header.
+    /// Callers are not told apart, and a key is bound to the credentials of its first request.
     Credentials,
+    /// Every set of credentials is a caller with keys of its own.
+    EachCredential,
+    /// A digest of a header that holds a secret, such as an API key.
+    HeaderDigest(HeaderNameSetting),
+    /// A digest of a cookie.
+    CookieDigest(String),
+    /// The host name that the request was sent to.
+    Host,
     /// A header that a trusted peer sets.
     Header(HeaderNameSetting),
     /// A claim of a verified token.
@@ -547,6 +555,12 @@ impl Config {
             return refuse(
                 "scope has neither tenant nor caller; if everybody is one and the same, \
                  say scope.single_tenant = true",
+            );
+        }
+        if self.scope.tenant == Some(Owner::Credentials) {
+            return refuse(
+                "scope.tenant = \"credentials\": credentials are bound to the keys of a caller \
+                 and name no tenant; use { claim = … }, { header = … } or \"host\"",
             );
         }
         if !self.operations_at.starts_with('/') || self.operations_at.ends_with('/') {

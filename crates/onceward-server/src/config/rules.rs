@@ -49,8 +49,8 @@ switches! {
     mode: Mode,
     /// Refuses requests without a key.
     required: bool,
-    /// The key's header.
-    key_header: HeaderNameSetting,
+    /// Where the key is.
+    key: KeyFrom,
     /// How keys are written.
     key_syntax: KeySyntax,
     /// Shortest key.
@@ -85,8 +85,10 @@ switches! {
     request_max_bytes: Bytes,
     /// Largest response that is kept.
     response_max_bytes: Bytes,
-    /// Response headers that are kept beside the usual ones.
-    response_headers: Vec<HeaderNameSetting>,
+    /// Response headers that are replayed although they are usually dropped.
+    response_headers_keep: Vec<HeaderNameSetting>,
+    /// Response headers that are not replayed.
+    response_headers_drop: Vec<HeaderNameSetting>,
     /// Whether to run unprotected while the store is down.
     store_down: StoreDown,
     /// What the client gets if its response cannot be stored.
@@ -97,6 +99,8 @@ switches! {
     fingerprint_exclude: Vec<String>,
     /// A header that belongs to the request's meaning.
     fingerprint_api_version: HeaderNameSetting,
+    /// The host name that a request was sent to belongs to its meaning.
+    fingerprint_host: bool,
     /// Names the fields in which a refused request differs.
     fingerprint_explain: bool,
     /// Where a request has what the business calls it.
@@ -105,6 +109,35 @@ switches! {
     reference_known: ReferenceKnown,
     /// How long a reference is known.
     reference_ttl: Seconds,
+}
+
+/// Where the key is: a provider's convention by its name, a header or a member of the body.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyFrom {
+    /// `Idempotency-Key`, as the IETF draft, Stripe and Adyen have it.
+    Standard,
+    /// `PayPal-Request-Id`.
+    Paypal,
+    /// `idempotency_key` in the JSON body.
+    Square,
+    /// In a header.
+    Header(HeaderNameSetting),
+    /// In the JSON body, at a pointer such as `/idempotency_key`.
+    Body(String),
+}
+
+impl KeyFrom {
+    fn place(&self) -> http_layer::KeyFrom {
+        let header = |name| http_layer::KeyFrom::Header(http::HeaderName::from_static(name));
+        match self {
+            Self::Standard => header("idempotency-key"),
+            Self::Paypal => header("paypal-request-id"),
+            Self::Square => http_layer::KeyFrom::Body("/idempotency_key".into()),
+            Self::Header(name) => http_layer::KeyFrom::Header(name.0.clone()),
+            Self::Body(pointer) => http_layer::KeyFrom::Body(pointer.clone()),
+        }
+    }
 }
 
 /// Where a request has what the business calls it.
@@ -329,7 +362,10 @@ impl RuleSettings {
             outcomes: self.outcomes(),
             request_bytes_max: self.request_max_bytes.map_or(base.request_bytes_max, size),
             response_bytes_max: self.response_max_bytes.map_or(base.response_bytes_max, size),
-            extra_headers: self.response_headers.as_deref().map(names).unwrap_or_default(),
+            response_headers: http_layer::ResponseHeaders {
+                keep: self.response_headers_keep.as_deref().map(names).unwrap_or_default(),
+                drop: self.response_headers_drop.as_deref().map(names).unwrap_or_default(),
+            },
             store_down: match self.store_down {
                 Some(StoreDown::Open) => http_layer::StoreDown::Open,
                 Some(StoreDown::Closed) | None => http_layer::StoreDown::Closed,
@@ -355,7 +391,7 @@ impl RuleSettings {
     fn key_rules(&self) -> http_layer::KeyRules {
         let base = http_layer::KeyRules::default();
         http_layer::KeyRules {
-            header: self.key_header.as_ref().map_or(base.header, |it| it.0.clone()),
+            from: self.key.as_ref().map_or(base.from, KeyFrom::place),
             syntax: match self.key_syntax {
                 Some(KeySyntax::SfString) => http_layer::KeySyntax::SfString,
                 Some(KeySyntax::Bare) => http_layer::KeySyntax::Bare,
@@ -376,6 +412,7 @@ impl RuleSettings {
             include: self.fingerprint_include.clone().unwrap_or_default(),
             exclude: self.fingerprint_exclude.clone().unwrap_or_default(),
             api_version: self.fingerprint_api_version.as_ref().map(|it| it.0.clone()),
+            host: self.fingerprint_host.unwrap_or(base.host),
             explain: self.fingerprint_explain.unwrap_or(base.explain),
             ..base
         }

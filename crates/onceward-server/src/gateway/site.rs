@@ -174,6 +174,10 @@ fn scoped(config: &Config, jwt: Option<&Jwt>, base: &Base) -> LayerBuilder<Scope
 fn source(owner: &Owner, jwt: Option<&Jwt>) -> Source {
     match (owner, jwt) {
         (Owner::Credentials, _) => Source::credentials(),
+        (Owner::EachCredential, _) => Source::each_credential(),
+        (Owner::HeaderDigest(name), _) => Source::header_digest(name.0.clone()),
+        (Owner::CookieDigest(name), _) => Source::cookie_digest(name.clone()),
+        (Owner::Host, _) => Source::host(),
         (Owner::Header(name), _) => Source::header(name.0.clone()),
         (Owner::Fixed(value), _) => Source::fixed(value.clone()),
         (Owner::CertificateSubject, _) => Source::from_fn(certificate_subject),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use onceward_http::OncewardService;
+use onceward_http::{ClientCertificate, OncewardService};
 use parking_lot::Mutex;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -69,6 +69,9 @@ impl Worker {
             && let Err(refused) = authorizer.check(&request).await
         {
             return Ok(refused.map(AnswerBody::passed));
+        }
+        if let Some(subject) = &peer.subject {
+            request.extensions_mut().insert(ClientCertificate(subject.as_ref().into()));
         }
         request.extensions_mut().insert(peer);
         let limits = &stack.site.config.limits;

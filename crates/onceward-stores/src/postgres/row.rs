@@ -121,8 +121,9 @@ fn number(row: &impl Columns, column: &'static str) -> Result<u64, Undecodable> 
 fn scope(row: &impl Columns) -> Result<Scope, Undecodable> {
     let part = |column| get::<&str>(row, column);
     let wrong = |_| Undecodable("tenant_id");
-    let mut scope = Scope::new(part("tenant_id")?, part("caller_id")?, part("operation_name")?)
-        .map_err(wrong)?;
+    let mut scope =
+        Scope::restored(part("tenant_id")?, part("caller_id")?, part("operation_name")?)
+            .map_err(wrong)?;
     if let Some(version) = get::<Option<&str>>(row, "api_version")? {
         scope = scope.with_api_version(version).map_err(wrong)?;
     }

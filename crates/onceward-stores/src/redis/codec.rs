@@ -217,7 +217,7 @@ impl Fields {
             [self.optional("api_version")?, self.optional("parent")?, self.optional("region")?];
         let (tenant, caller) = (self.text("tenant")?, self.text("caller")?);
         let build = || {
-            let mut scope = Scope::new(&tenant, &caller, &self.operation_name())?;
+            let mut scope = Scope::restored(&tenant, &caller, &self.operation_name())?;
             let [version, parent, region] = &optional;
             if let Some(version) = version {
                 scope = scope.with_api_version(version)?;
