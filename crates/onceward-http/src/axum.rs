@@ -33,9 +33,28 @@ pub struct NotGuarded;
 
 impl IntoResponse for NotGuarded {
     fn into_response(self) -> Response {
-        tracing::error!("{self}");
-        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        not_run(&self)
     }
+}
+
+/// The layer has no transactions, so there is none to take.
+#[cfg(feature = "postgres")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this request has no transaction; give the layer `.transactions(&store)`")]
+pub struct NoTransaction;
+
+#[cfg(feature = "postgres")]
+impl IntoResponse for NoTransaction {
+    fn into_response(self) -> Response {
+        not_run(&self)
+    }
+}
+
+/// The answer to a mistake in the set-up, found before the handler ran: so the key stays free, and
+/// a retry runs once the mistake is mended. Its reason is for the log and not for the client.
+fn not_run(mistake: &dyn std::error::Error) -> Response {
+    tracing::error!("{mistake}");
+    (Fate::NothingHappened, StatusCode::INTERNAL_SERVER_ERROR).into_response()
 }
 
 impl<S: Sync> FromRequestParts<S> for Execution {
@@ -108,9 +127,9 @@ impl IntoResponseParts for Sensitive {
 
 #[cfg(feature = "postgres")]
 impl<S: Sync> FromRequestParts<S> for PgTransaction {
-    type Rejection = NotGuarded;
+    type Rejection = NoTransaction;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, NotGuarded> {
-        Self::of(&parts.extensions).cloned().ok_or(NotGuarded)
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, NoTransaction> {
+        Self::of(&parts.extensions).cloned().ok_or(NoTransaction)
     }
 }

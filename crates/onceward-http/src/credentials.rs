@@ -32,8 +32,10 @@ pub struct ClientCertificate(pub Arc<str>);
 pub(crate) fn digest(request: &Parts) -> Option<String> {
     let mut found = Vec::new();
     for name in CREDENTIAL_HEADERS {
-        for value in request.headers.get_all(*name) {
-            found.push((*name, normal(name, value)));
+        let values = request.headers.get_all(*name).iter();
+        match *name {
+            "cookie" => found.extend(cookies(values).map(|cookie| (*name, cookie))),
+            name => found.extend(values.map(|value| (name, normal(name, value)))),
         }
     }
     if let Some(ClientCertificate(subject)) = request.extensions.get() {
@@ -52,6 +54,14 @@ pub(crate) fn digest_of(values: impl IntoIterator<Item = (&'static str, Vec<u8>)
         }
     }
     hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The cookies of a request, sorted: HTTP/2 sends them in pieces, and their order means nothing.
+fn cookies<'a>(lines: impl Iterator<Item = &'a HeaderValue>) -> impl Iterator<Item = Vec<u8>> {
+    let pairs = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b';'));
+    let mut cookies: Vec<_> = pairs.map(|pair| pair.trim_ascii().to_vec()).collect();
+    cookies.sort_unstable();
+    cookies.into_iter()
 }
 
 /// The scheme of `Authorization` has no case, and blanks around its parts mean nothing.

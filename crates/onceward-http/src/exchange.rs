@@ -20,6 +20,7 @@ use tower_service::Service;
 
 use crate::admission::Admission;
 use crate::body::{Body, Held, Whole, hold, resumed};
+use crate::coding::Accept;
 use crate::credentials::CREDENTIAL_HEADERS;
 use crate::fingerprint::{Subject, decoded};
 use crate::header::{key_in_body, key_in_headers};
@@ -81,7 +82,7 @@ impl Exchange {
             };
             let (whole, intent) = match asked.await {
                 Ok((whole, Ask::Decide(intent))) => (whole, intent),
-                Ok((_, Ask::Again(replay))) => return Ok(self.replay(replay).await),
+                Ok((_, Ask::Again(replay))) => return Ok(self.replay(replay, &head).await),
                 Ok((whole, Ask::Pass)) => return pass(inner, head, whole).await,
                 Err(problem) => return Ok(self.refuse(problem)),
             };
@@ -100,7 +101,7 @@ impl Exchange {
                 }
                 Ok(Begun::Replay(replay)) => {
                     self.remember(&intent, &self.subject(&head, &whole.bytes));
-                    Ok(self.replay(replay).await)
+                    Ok(self.replay(replay, &head).await)
                 }
                 Ok(Begun::Reject(rejection)) => {
                     Ok(self.reject(rejection, &self.subject(&head, &whole.bytes)))
@@ -353,7 +354,7 @@ impl Exchange {
             #[cfg(feature = "postgres")]
             Kept::Unknown => {
                 self.tell(Event::Settled(Disposition::Unknown, Settled::Pending));
-                Some(not_known(operation))
+                Some(self.not_known(operation))
             }
         }
     }
@@ -361,7 +362,7 @@ impl Exchange {
     /// What an accident means, and what to tell: a lease is left as if it had lapsed, and a
     /// transaction is rolled back.
     async fn abandon(&self, right: Right) -> Problem {
-        let unknown = Problem::new(Code::OutcomeUnknown).operation(right.operation());
+        let unknown = self.shared().outcome_unknown(right.operation());
         match (right, self.guard().engine.policy().on_lapse()) {
             (Right::Permit(permit), OnLapse::Takeover) => {
                 drop(permit);
@@ -410,7 +411,7 @@ impl Exchange {
             // Whoever takes over may come to another outcome: this one is not final yet.
             Settled::Pending if respond && policy.on_lapse() != OnLapse::Takeover => None,
             Settled::Missing if respond => None,
-            Settled::Pending | Settled::Missing => Some(not_known(operation)),
+            Settled::Pending | Settled::Missing => Some(self.not_known(operation)),
             // Somebody else's outcome counts; the retry will get it.
             Settled::Superseded => Some(
                 Problem::new(Code::InProgress)
@@ -420,8 +421,14 @@ impl Exchange {
         }
     }
 
-    async fn replay<R>(&self, replay: Replay) -> Response<Body<R>> {
-        let replayed = self.shared().replay(replay, &self.guard().rules.replay).await;
+    /// A response was made, and it is not known whether it is stored.
+    fn not_known(&self, operation: OperationId) -> Problem {
+        self.shared().outcome_unknown(operation).status(http::StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    async fn replay<R>(&self, replay: Replay, retry: &Parts) -> Response<Body<R>> {
+        let accept = Accept::of(&retry.headers);
+        let replayed = self.shared().replay(replay, &self.guard().rules.replay, &accept).await;
         replayed.unwrap_or_else(|problem| self.refuse(problem))
     }
 
@@ -454,9 +461,7 @@ impl Exchange {
                     problem.operation(operation)
                 }
             }
-            Rejection::Unknown { operation } => {
-                Problem::new(Code::OutcomeUnknown).operation(operation)
-            }
+            Rejection::Unknown { operation } => self.shared().outcome_unknown(operation),
             Rejection::Expired => Problem::new(Code::KeyExpired),
         })
     }
@@ -472,7 +477,7 @@ impl Exchange {
     fn accepted<R>(&self, operation: OperationId) -> Response<Body<R>> {
         let retry_after = self.guard().engine.policy().retry_after();
         let body = serde_json::json!({ "operation": operation, "status": "running" }).to_string();
-        let location = self.shared().page(operation);
+        let location = self.shared().format.page(operation);
         let response = Response::builder()
             .status(http::StatusCode::ACCEPTED)
             .header(http::header::CONTENT_TYPE, "application/json")
@@ -510,7 +515,7 @@ impl Exchange {
 
     #[cold]
     fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
-        problem.into_response(&self.shared().docs).map(Body::whole)
+        problem.into_response(&self.shared().format).map(Body::whole)
     }
 }
 
@@ -569,13 +574,6 @@ impl Usage {
     fn keeps(self, bytes: usize) {
         self.admission.kept(&self.scope, bytes);
     }
-}
-
-/// A response that was made, and whose fate is not known.
-fn not_known(operation: OperationId) -> Problem {
-    Problem::new(Code::OutcomeUnknown)
-        .status(http::StatusCode::INTERNAL_SERVER_ERROR)
-        .operation(operation)
 }
 
 /// Whether a body broke off because somebody lost patience with it.

@@ -1,10 +1,8 @@
 //! What tells a retry from another request: one digest over what the request means.
 
 use std::borrow::Cow;
-use std::io::Read;
 
 use bytes::Bytes;
-use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use onceward_core::{Difference, Fingerprint, Part, Scope};
@@ -12,6 +10,7 @@ use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::canonical::{InvalidPointer, Selection, canonicalize, part_names};
+use crate::coding::{self, Undecoded};
 use crate::exchange::too_large;
 use crate::form;
 use crate::host::host_name;
@@ -369,19 +368,13 @@ pub(crate) fn decoded<'a>(subject: &Subject<'a>) -> Result<Cow<'a, [u8]>, Proble
     let codings = subject.headers.get_all(CONTENT_ENCODING);
     let mut codings = codings.iter().map(|value| value.as_bytes().trim_ascii());
     let Some(coding) = codings.next() else { return Ok(Cow::Borrowed(body)) };
-    let decoder: Option<Box<dyn Read + '_>> = match coding.to_ascii_lowercase().as_slice() {
-        _ if codings.next().is_some() => None,
-        b"identity" => return Ok(Cow::Borrowed(body)),
-        b"gzip" | b"x-gzip" => Some(Box::new(MultiGzDecoder::new(body))),
-        b"deflate" => Some(Box::new(ZlibDecoder::new(body))),
-        _ => None,
-    };
-    let Some(decoder) = decoder else { return Ok(as_sent(coding, body)) };
-    let mut out = Vec::new();
-    match decoder.take(subject.bytes_max as u64 + 1).read_to_end(&mut out) {
-        Ok(_) if out.len() > subject.bytes_max => Err(too_large(subject.bytes_max)),
-        Ok(_) => Ok(Cow::Owned(out)),
-        Err(_) => Ok(as_sent(coding, body)),
+    if codings.next().is_some() {
+        return Ok(as_sent(coding, body));
+    }
+    match coding::decode(coding, body, subject.bytes_max) {
+        Ok(decoded) => Ok(decoded),
+        Err(Undecoded::TooLarge) => Err(too_large(subject.bytes_max)),
+        Err(Undecoded::Unknown | Undecoded::Broken) => Ok(as_sent(coding, body)),
     }
 }
 

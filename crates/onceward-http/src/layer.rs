@@ -21,7 +21,7 @@ use crate::canonical::{InvalidPointer, Selection};
 use crate::fingerprint::Fingerprinter;
 use crate::observe::Observer;
 use crate::overhear::Used;
-use crate::problem::PROBLEM_DOCS;
+use crate::problem::ProblemFormat;
 use crate::response_headers::is_never_stored;
 use crate::right::Grants;
 use crate::rules::{Enforcement, InProgress, KeyFrom, ReferenceFrom, ReferenceRules, Rules};
@@ -64,8 +64,7 @@ impl Onceward {
             owners: Owners { tenant: None, caller: None },
             operations: Vec::new(),
             others: Some(Rules::default()),
-            docs: PROBLEM_DOCS.to_owned(),
-            operations_at: "/onceward".to_owned(),
+            format: ProblemFormat::default(),
             rebuild: None,
             admission: None,
             observer: None,
@@ -93,8 +92,7 @@ pub struct LayerBuilder<S> {
     owners: Owners,
     operations: Vec<Operation>,
     others: Option<Rules>,
-    docs: String,
-    operations_at: String,
+    format: ProblemFormat,
     rebuild: Option<Rebuild>,
     admission: Option<Arc<dyn Admission>>,
     observer: Option<Arc<dyn Observer>>,
@@ -126,8 +124,7 @@ impl<S> LayerBuilder<S> {
             owners: self.owners,
             operations: self.operations,
             others: self.others,
-            docs: self.docs,
-            operations_at: self.operations_at,
+            format: self.format,
             rebuild: self.rebuild,
             admission: self.admission,
             observer: self.observer,
@@ -156,13 +153,19 @@ impl<S> LayerBuilder<S> {
 
     /// Where the problem types are explained (Onceward's own documentation).
     pub fn problem_docs(mut self, address: impl Into<String>) -> Self {
-        self.docs = address.into();
+        self.format.docs = address.into();
         self
     }
 
     /// The path under which operations have their status pages (`/onceward`).
     pub fn operations_at(mut self, prefix: impl Into<String>) -> Self {
-        self.operations_at = prefix.into();
+        self.format.operations_at = prefix.into();
+        self
+    }
+
+    /// How refusals are written, and where operations have their status pages.
+    pub fn problem_format(mut self, format: ProblemFormat) -> Self {
+        self.format = format;
         self
     }
 
@@ -205,7 +208,7 @@ impl<S> LayerBuilder<S> {
 impl LayerBuilder<Scoped> {
     /// Checks the settings.
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
-        let Self { engine, grants, owners, operations, others, docs, operations_at, .. } = self;
+        let Self { engine, grants, owners, operations, others, format, .. } = self;
         let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
         if owners.tenant.as_ref().is_some_and(Source::binds_credentials) {
             return Err(InvalidLayer::Tenant);
@@ -238,8 +241,7 @@ impl LayerBuilder<Scoped> {
             routes,
             others,
             owners,
-            docs,
-            operations_at,
+            format,
             rebuild,
             admission,
             observer,
@@ -351,8 +353,7 @@ pub(crate) struct Shared {
     routes: matchit::Router<Vec<Place>>,
     others: Option<Place>,
     pub(crate) owners: Owners,
-    pub(crate) docs: String,
-    pub(crate) operations_at: String,
+    pub(crate) format: ProblemFormat,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) admission: Option<Arc<dyn Admission>>,
     pub(crate) observer: Option<Arc<dyn Observer>>,

@@ -10,6 +10,7 @@ mod admission;
 pub mod axum;
 mod body;
 mod canonical;
+mod coding;
 mod credentials;
 mod exchange;
 mod fingerprint;
@@ -43,13 +44,14 @@ mod transaction;
 
 pub use admission::Admission;
 pub use body::Body;
+pub use coding::accept_only_decodable;
 pub use credentials::{CREDENTIAL_HEADERS, ClientCertificate};
 pub use json::{json_differences, json_fingerprint};
 #[cfg(feature = "jwt")]
 pub use jwt::{InvalidJwks, Jwt};
 pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
 pub use observe::{Differing, Event, Observer, Would};
-pub use problem::{Code, PROBLEM_DOCS, Problem};
+pub use problem::{Code, PROBLEM_DOCS, Problem, ProblemDetails, ProblemFormat, Refusal};
 pub use reply::{NeverKept, TAG, outcome_of, outcome_of_all, response_of};
 pub use response_headers::{DROPPED_HEADERS, NEVER_STORED_HEADERS, ResponseHeaders};
 pub use rules::{

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use onceward_core::OperationId;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Where the codes are explained, each under its own anchor.
 pub const PROBLEM_DOCS: &str = "https://github.com/onceward/onceward/blob/main/docs/errors.md";
@@ -78,6 +78,11 @@ impl Row {
     /// The client may send the same request again, under the same key.
     const fn retry(self) -> Self {
         Self { retryable: true, same_key: true, ..self }
+    }
+
+    /// The same key is safe, and a new one is not: it could run the request a second time.
+    const fn same_key(self) -> Self {
+        Self { same_key: true, ..self }
     }
 }
 
@@ -176,7 +181,8 @@ impl Code {
                 "Nothing was executed. Retry with the credentials of the first request; a new key \
                  would run it a second time. Where credentials change between attempts, the \
                  service has to name its callers in another way (scope.caller).",
-            ),
+            )
+            .same_key(),
             Self::InvalidReference => row(
                 "INVALID_BUSINESS_REFERENCE",
                 StatusCode::BAD_REQUEST,
@@ -200,7 +206,11 @@ impl Code {
                 StatusCode::CONFLICT,
                 "It is not known whether the operation took place",
             )
-            .detail("Look at the operation or its resource before you do anything again."),
+            .detail(
+                "Keep this key: the same request with it never runs a second time, and one with a \
+                 new key could. Look at the operation, or look its resource up.",
+            )
+            .same_key(),
             Self::KeyExpired => row(
                 "IDEMPOTENCY_KEY_EXPIRED",
                 StatusCode::CONFLICT,
@@ -247,6 +257,137 @@ impl Code {
     }
 }
 
+/// How refusals are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProblemFormat {
+    /// Where the codes are explained ([`PROBLEM_DOCS`]).
+    pub docs: String,
+    /// The path under which operations have their status pages (`/onceward`).
+    pub operations_at: String,
+    /// Adds what Stripe's SDKs read (no): a member `error` with type, code and message, without
+    /// which stripe-node takes a refusal for a success, and the header `Stripe-Should-Retry`.
+    pub stripe_error: bool,
+}
+
+impl Default for ProblemFormat {
+    fn default() -> Self {
+        let (docs, operations_at) = (PROBLEM_DOCS.to_owned(), "/onceward".to_owned());
+        Self { docs, operations_at, stripe_error: false }
+    }
+}
+
+impl ProblemFormat {
+    /// The path of an operation's status page.
+    pub(crate) fn page(&self, operation: OperationId) -> String {
+        format!("{}/operations/{operation}", self.operations_at)
+    }
+}
+
+/// A refusal as it is written: the members of RFC 9457, and what a program acts on. Servers
+/// around the layer write their own refusals by it, so that all look alike.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProblemDetails<'a> {
+    /// The code as programs see it.
+    pub code: &'a str,
+    /// A summary.
+    pub title: &'a str,
+    /// The HTTP status.
+    #[serde(serialize_with = "as_number")]
+    pub status: StatusCode,
+    /// What is wrong, and what to do.
+    pub detail: &'a str,
+    /// Whether the same request can succeed later.
+    pub retryable: bool,
+    /// Whether the client may send it again with the same key.
+    pub same_key: bool,
+    /// The operation that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OperationId>,
+    /// The status of the first response, which is not stored.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_number")]
+    pub original_status: Option<StatusCode>,
+    /// The parts in which the request differs from the first one.
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub differs: &'a [String],
+}
+
+fn as_number<S: Serializer>(status: &StatusCode, out: S) -> Result<S::Ok, S::Error> {
+    out.serialize_u16(status.as_u16())
+}
+
+fn as_optional_number<S: Serializer>(
+    status: &Option<StatusCode>,
+    out: S,
+) -> Result<S::Ok, S::Error> {
+    status.map(|status| status.as_u16()).serialize(out)
+}
+
+/// The whole body of a refusal.
+#[derive(Serialize)]
+struct Written<'a> {
+    r#type: &'a str,
+    #[serde(flatten)]
+    details: &'a ProblemDetails<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<StripeError<'a>>,
+}
+
+/// A refusal as Stripe's SDKs read it.
+#[derive(Serialize)]
+struct StripeError<'a> {
+    r#type: &'static str,
+    code: &'a str,
+    message: &'a str,
+    doc_url: &'a str,
+}
+
+/// Marks a response as a refusal of Onceward, as an extension: servers around the layer tell it
+/// from a response of the service by that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal;
+
+const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
+
+impl ProblemDetails<'_> {
+    /// The response.
+    pub fn response(&self, format: &ProblemFormat) -> Response<Bytes> {
+        let address = format!("{}#{}", format.docs, self.code.to_ascii_lowercase());
+        let body = Written {
+            r#type: &address,
+            details: self,
+            instance: self.operation.map(|operation| format.page(operation)),
+            error: format.stripe_error.then(|| self.stripe_error(&address)),
+        };
+        let mut response = Response::new(serde_json::to_vec(&body).unwrap_or_default().into());
+        *response.status_mut() = self.status;
+        response.extensions_mut().insert(Refusal);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Ok(link) = HeaderValue::try_from(format!("<{address}>; rel=\"describedby\"")) {
+            headers.insert(header::LINK, link);
+        }
+        if format.stripe_error {
+            let retry = if self.retryable { "true" } else { "false" };
+            headers.insert(STRIPE_SHOULD_RETRY, HeaderValue::from_static(retry));
+        }
+        response
+    }
+
+    /// `idempotency_error` is what Stripe says of a key that was used for another request.
+    fn stripe_error<'a>(&'a self, doc_url: &'a str) -> StripeError<'a> {
+        let r#type = match self.status {
+            StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => "idempotency_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "api_error",
+        };
+        let message = if self.detail.is_empty() { self.title } else { self.detail };
+        StripeError { r#type, code: self.code, message, doc_url }
+    }
+}
+
 /// One refusal on its way to the client. Never holds a key or a payload.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<Told>);
@@ -256,28 +397,12 @@ struct Told {
     code: Code,
     status: StatusCode,
     detail: Cow<'static, str>,
+    retryable: bool,
     operation: Option<OperationId>,
     retry_after: Option<Duration>,
     location: Option<HeaderValue>,
     original_status: Option<StatusCode>,
     differs: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct ProblemBody<'a> {
-    r#type: String,
-    title: &'static str,
-    status: u16,
-    code: &'static str,
-    detail: &'a str,
-    retryable: bool,
-    same_key: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    operation: Option<OperationId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    original_status: Option<u16>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    differs: &'a [String],
 }
 
 impl Problem {
@@ -290,6 +415,7 @@ impl Problem {
             code,
             status: row.status,
             detail: Cow::Borrowed(row.detail),
+            retryable: row.retryable,
             operation: None,
             retry_after: None,
             location: None,
@@ -326,6 +452,17 @@ impl Problem {
         self
     }
 
+    /// Says that the same request can succeed later, by the same key, though the code alone does
+    /// not promise it: a resolver is asking what happened.
+    #[must_use]
+    pub fn being_resolved(mut self, delay: Duration) -> Self {
+        self.0.retryable = true;
+        self.retry_after(delay).detail(
+            "Send the same request with the same key again, after the delay: it is being found \
+             out what happened. A new key could run the request a second time.",
+        )
+    }
+
     /// Says what the first response was, which is not kept.
     #[must_use]
     pub fn original(mut self, status: StatusCode, location: Option<HeaderValue>) -> Self {
@@ -346,38 +483,31 @@ impl Problem {
         self.0.code
     }
 
-    /// The response, explained at `docs`.
-    pub fn into_response(self, docs: &str) -> Response<Bytes> {
+    /// The response.
+    pub fn into_response(self, format: &ProblemFormat) -> Response<Bytes> {
         let row = self.0.code.row();
-        let address = format!("{docs}#{}", row.code.to_ascii_lowercase());
-        let link = format!("<{address}>; rel=\"describedby\"");
-        let body = ProblemBody {
-            r#type: address,
-            title: row.title,
-            status: self.0.status.as_u16(),
+        let told = self.0;
+        let details = ProblemDetails {
             code: row.code,
-            detail: &self.0.detail,
-            retryable: row.retryable,
+            title: row.title,
+            status: told.status,
+            detail: &told.detail,
+            retryable: told.retryable,
             same_key: row.same_key,
-            operation: self.0.operation,
-            original_status: self.0.original_status.map(|status| status.as_u16()),
-            differs: &self.0.differs,
+            operation: told.operation,
+            original_status: told.original_status,
+            differs: &told.differs,
         };
-        let mut response = Response::new(serde_json::to_vec(&body).unwrap_or_default().into());
-        *response.status_mut() = self.0.status;
-        let mut set = |name: HeaderName, value: Option<HeaderValue>| {
-            if let Some(value) = value {
-                response.headers_mut().insert(name, value);
-            }
-        };
-        let fixed = |text| Some(HeaderValue::from_static(text));
-        set(header::CONTENT_TYPE, fixed("application/problem+json"));
-        set(header::CACHE_CONTROL, fixed("no-store"));
-        set(header::LINK, HeaderValue::from_str(&link).ok());
-        set(header::LOCATION, self.0.location);
-        set(header::RETRY_AFTER, self.0.retry_after.map(whole_seconds));
-        if self.0.code == Code::InvalidCredentials {
-            set(header::WWW_AUTHENTICATE, fixed("Bearer"));
+        let mut response = details.response(format);
+        let headers = response.headers_mut();
+        if let Some(location) = told.location {
+            headers.insert(header::LOCATION, location);
+        }
+        if let Some(delay) = told.retry_after {
+            headers.insert(header::RETRY_AFTER, whole_seconds(delay));
+        }
+        if told.code == Code::InvalidCredentials {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
@@ -392,13 +522,14 @@ pub(crate) fn whole_seconds(delay: Duration) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::HeaderMap;
     use std::collections::HashSet;
 
     #[test]
     fn every_code_has_its_own_type_and_tells_its_status() {
-        let mut types = HashSet::new();
+        let (mut types, format) = (HashSet::new(), ProblemFormat::default());
         for code in Code::ALL {
-            let response = Problem::new(code).detail("because").into_response("https://docs");
+            let response = Problem::new(code).detail("because").into_response(&format);
             let body: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
             assert_eq!(body["status"], response.status().as_u16());
             assert_eq!(body["code"], code.as_str());
@@ -406,6 +537,47 @@ mod tests {
             assert!(response.headers()["link"].to_str().unwrap().ends_with("rel=\"describedby\""));
             assert!(types.insert(body["type"].clone()), "{code:?}");
         }
+    }
+
+    fn written(problem: Problem, format: &ProblemFormat) -> (HeaderMap, serde_json::Value) {
+        let (head, body) = problem.into_response(format).into_parts();
+        (head.headers, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[test]
+    fn an_unknown_outcome_asks_for_the_same_key_and_for_patience_only_where_it_helps() {
+        let format = ProblemFormat::default();
+        let unknown = Problem::new(Code::OutcomeUnknown);
+        let (headers, body) = written(unknown.clone(), &format);
+        assert_eq!((&body["retryable"], &body["same_key"]), (&false.into(), &true.into()));
+        assert!(!headers.contains_key("retry-after"));
+        let (headers, body) = written(unknown.being_resolved(Duration::from_secs(2)), &format);
+        assert_eq!((&body["retryable"], &body["same_key"]), (&true.into(), &true.into()));
+        assert_eq!(headers["retry-after"], "2");
+    }
+
+    #[test]
+    fn an_operation_is_the_instance() {
+        let operation: OperationId = "01935d2a-7c3b-7aaa-8bbb-0123456789ab".parse().unwrap();
+        let format = ProblemFormat { operations_at: "/ops".into(), ..ProblemFormat::default() };
+        let (_, body) = written(Problem::new(Code::InProgress).operation(operation), &format);
+        assert_eq!(body["instance"], format!("/ops/operations/{operation}"));
+        let (_, body) = written(Problem::new(Code::MissingKey), &format);
+        assert_eq!((body.get("instance"), body.get("error")), (None, None));
+    }
+
+    #[test]
+    fn stripes_sdks_are_told_that_it_failed_and_whether_to_retry() {
+        let format = ProblemFormat { stripe_error: true, ..ProblemFormat::default() };
+        for code in Code::ALL {
+            let (headers, body) = written(Problem::new(code).detail("because"), &format);
+            let retry = if code.is_retryable() { "true" } else { "false" };
+            assert_eq!(headers["stripe-should-retry"], retry, "{code:?}");
+            assert_eq!(body["error"]["code"], code.as_str());
+            assert_eq!(body["error"]["message"], "because");
+        }
+        let (headers, _) = written(Problem::new(Code::InProgress), &ProblemFormat::default());
+        assert!(!headers.contains_key("stripe-should-retry"));
     }
 
     #[test]

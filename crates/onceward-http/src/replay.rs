@@ -6,6 +6,7 @@ use http::Response;
 use onceward_core::{Content, Outcome, Replay};
 
 use crate::body::{Body, Whole};
+use crate::coding::Accept;
 use crate::layer::Shared;
 use crate::problem::{Code, Problem};
 use crate::reply::{self, Reply};
@@ -13,17 +14,18 @@ use crate::rules::ReplayRules;
 use crate::speak::Reference;
 
 impl Shared {
-    /// The response that a stored outcome is.
+    /// The response that a stored outcome is, in a coding that the client accepts.
     pub(crate) async fn replay<R>(
         &self,
         replay: Replay,
         rules: &ReplayRules,
+        accept: &Accept,
     ) -> Result<Response<Body<R>>, Problem> {
         let Replay { operation, outcome, .. } = replay;
         let unreadable = Problem::new(Code::NotReplayable).operation(operation);
         let Some(reply) = reply::of(&outcome) else { return Err(unreadable) };
         match outcome.content {
-            Content::Whole => Ok(reply.into_replay(rules).map(Whole::into_body)),
+            Content::Whole => Ok(reply.into_replay(rules, accept).map(Whole::into_body)),
             Content::Omitted => Err(unreadable.original(reply.status, reply.location())),
             Content::Reference => match self.rebuilt(&reply, &outcome, rules).boxed().await {
                 Some(response) => Ok(response.map(Body::whole)),

@@ -12,6 +12,7 @@ use onceward_core::{Outcome, Tag};
 use smallvec::SmallVec;
 
 use crate::body::Whole;
+use crate::coding::{self, Accept};
 use crate::response_headers::{ResponseHeaders, is_never_stored};
 use crate::rules::{ReplayRules, ReplayStatus, Rules};
 
@@ -136,8 +137,9 @@ pub(crate) fn round_trip(stored: &Bytes) -> Option<Bytes> {
 }
 
 impl Reply {
-    /// The response to a retry.
-    pub(crate) fn into_replay(self, rules: &ReplayRules) -> Response<Whole> {
+    /// The response to a retry, in a coding that it accepts.
+    pub(crate) fn into_replay(mut self, rules: &ReplayRules, accept: &Accept) -> Response<Whole> {
+        coding::suit(&mut self.headers, &mut self.whole.bytes, accept);
         let mut response = Response::new(self.whole);
         *response.status_mut() = match rules.status {
             ReplayStatus::Ok if self.status == StatusCode::CREATED => StatusCode::OK,
@@ -340,8 +342,9 @@ mod tests {
     fn a_replay_is_marked_and_takes_200_only_where_it_is_told_to() {
         let stored =
             |status| encode_head(&head(Response::builder().status(status)), &Rules::default());
-        let replay =
-            |status, rules: &ReplayRules| decode(&stored(status)).unwrap().into_replay(rules);
+        let replay = |status, rules: &ReplayRules| {
+            decode(&stored(status)).unwrap().into_replay(rules, &Accept::default())
+        };
         let ok = ReplayRules { status: ReplayStatus::Ok, ..ReplayRules::default() };
         assert_eq!(replay(201, &ReplayRules::default()).status(), 201);
         assert_eq!(replay(201, &ok).status(), 200);

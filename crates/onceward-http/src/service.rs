@@ -61,7 +61,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if let Some(question) = Question::of(&self.shared.operations_at, request.uri().path()) {
+        if let Some(question) =
+            Question::of(&self.shared.format.operations_at, request.uri().path())
+        {
             let (shared, (head, _)) = (Arc::clone(&self.shared), request.into_parts());
             let future = Box::pin(async move { Ok(question.answer(&shared, &head).await) });
             return ResponseFuture { way: Way::Asked { future } };

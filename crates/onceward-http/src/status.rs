@@ -10,8 +10,9 @@ use onceward_core::{
 use serde::Serialize;
 
 use crate::body::Body;
+use crate::coding::Accept;
 use crate::layer::Shared;
-use crate::problem::{Code, Problem, whole_seconds};
+use crate::problem::{Code, Problem, ProblemFormat, whole_seconds};
 use crate::reply;
 use crate::rules::ReplayRules;
 
@@ -76,11 +77,11 @@ impl Question {
         let answer = match self.look(shared, head).await {
             Ok(operation) => match self.about {
                 About::State => Ok(shared.status(&operation).map(Body::whole)),
-                About::Result => shared.result(operation).await,
+                About::Result => shared.result(operation, &Accept::of(&head.headers)).await,
             },
             Err(problem) => Err(problem),
         };
-        answer.unwrap_or_else(|problem| refused(problem, &shared.docs))
+        answer.unwrap_or_else(|problem| refused(problem, &shared.format))
     }
 
     async fn look(self, shared: &Shared, head: &Parts) -> Result<Operation, Problem> {
@@ -106,15 +107,19 @@ impl Question {
 }
 
 impl Shared {
-    /// The path of an operation's page.
-    pub(crate) fn page(&self, operation: OperationId) -> String {
-        format!("{}/operations/{operation}", self.operations_at)
+    /// The refusal of a retry whose first attempt came to an end that is not known.
+    pub(crate) fn outcome_unknown(&self, operation: OperationId) -> Problem {
+        let problem = Problem::new(Code::OutcomeUnknown).operation(operation);
+        match self.engine.has_recovery() {
+            true => problem.being_resolved(self.engine.policy().retry_after()),
+            false => problem,
+        }
     }
 
     fn status(&self, operation: &Operation) -> Response<Bytes> {
         let problem = (operation.standing == StateName::Unknown).then(|| {
-            let problem = Problem::new(Code::OutcomeUnknown).operation(operation.id);
-            serde_json::from_slice(problem.into_response(&self.docs).body()).unwrap_or_default()
+            let problem = self.outcome_unknown(operation.id);
+            serde_json::from_slice(problem.into_response(&self.format).body()).unwrap_or_default()
         });
         let status = Status {
             operation: operation.id,
@@ -146,12 +151,16 @@ impl Shared {
             Content::Reference => self.rebuild.is_some(),
             Content::Omitted => false,
         };
-        let href = can_be_had.then(|| format!("{}/result", self.page(operation)));
+        let href = can_be_had.then(|| format!("{}/result", self.format.page(operation)));
         Some(Answer { status: reply.status.as_u16(), location, href })
     }
 
     /// The answer that the first request got, as every retry gets it.
-    async fn result<R>(&self, operation: Operation) -> Result<Response<Body<R>>, Problem> {
+    async fn result<R>(
+        &self,
+        operation: Operation,
+        accept: &Accept,
+    ) -> Result<Response<Body<R>>, Problem> {
         let ended = match operation.standing {
             StateName::Completed => Ended::Completed,
             StateName::Failed => Ended::Failed,
@@ -161,7 +170,7 @@ impl Shared {
                 return Err(problem.retry_after(wait));
             }
             StateName::Unknown => {
-                return Err(Problem::new(Code::OutcomeUnknown).operation(operation.id));
+                return Err(self.outcome_unknown(operation.id));
             }
             StateName::Released | StateName::Expired => {
                 return Err(Problem::new(Code::OperationNotFound));
@@ -169,12 +178,12 @@ impl Shared {
         };
         let outcome = operation.outcome.ok_or_else(|| Problem::new(Code::KeyExpired))?;
         let replay = Replay { operation: operation.id, ended, outcome };
-        self.replay(replay, &ReplayRules::default()).await
+        self.replay(replay, &ReplayRules::default(), accept).await
     }
 }
 
-fn refused<R>(problem: Problem, docs: &str) -> Response<Body<R>> {
-    let mut response = problem.into_response(docs).map(Body::whole);
+fn refused<R>(problem: Problem, format: &ProblemFormat) -> Response<Body<R>> {
+    let mut response = problem.into_response(format).map(Body::whole);
     if response.status() == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }

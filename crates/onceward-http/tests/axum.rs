@@ -67,6 +67,25 @@ async fn a_handler_that_insists_on_an_execution_is_not_run_without_one() {
     assert_eq!(answered(&app, "POST", "/asks", Some("k")).await.1, "true");
 }
 
+/// The empty 500 was stored and replayed, after the mistake was mended too.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_forgotten_transaction_leaves_the_key_free() {
+    use onceward_http::PgTransaction;
+    let engine = Bench::new().engine();
+    let app = |router: Router| {
+        router.layer(Onceward::layer(engine.clone()).single_tenant().build().unwrap())
+    };
+    let forgotten = app(Router::new().route("/orders", post(|_: PgTransaction| async { "ran" })));
+    for _ in 0..2 {
+        let (status, _, replayed) = answered(&forgotten, "POST", "/orders", Some("k")).await;
+        assert_eq!((status.as_u16(), replayed), (500, false));
+    }
+    let mended = app(Router::new().route("/orders", post(|| async { "ran" })));
+    let (status, body, replayed) = answered(&mended, "POST", "/orders", Some("k")).await;
+    assert_eq!((status.as_u16(), &*body, replayed), (200, &b"ran"[..], false));
+}
+
 #[tokio::test]
 async fn a_handler_says_its_fate_as_a_part_of_its_response() {
     let counter = Counter::default();

@@ -507,7 +507,7 @@ async fn named_operations_have_their_own_rules_and_keys() {
 async fn tenants_and_callers_have_keys_of_their_own() {
     let layer = Onceward::layer(Bench::new().engine())
         .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
-        .caller(Source::credentials())
+        .caller(Source::each_credential())
         .build()
         .unwrap();
     let counter = Counter::default();

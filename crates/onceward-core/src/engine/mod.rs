@@ -177,6 +177,11 @@ impl Engine {
         &self.shared().identity
     }
 
+    /// Whether unknown outcomes are found out: the engine has a [`Recovery`].
+    pub fn has_recovery(&self) -> bool {
+        self.shared().recovery.is_some()
+    }
+
     /// Decides about an intent, waiting for a running owner as long as the policy says.
     ///
     /// May be dropped at any point: a claim that was under way is withdrawn.
