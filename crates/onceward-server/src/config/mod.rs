@@ -4,6 +4,7 @@
 //! is possible and unwise is a [`lint`].
 
 mod claims;
+mod cors;
 mod lint;
 mod reference;
 mod resolver;
@@ -19,6 +20,7 @@ use serde::Deserialize;
 
 pub use crate::api::Role;
 pub use claims::Claims;
+pub use cors::{Cors, Origin};
 pub use lint::{Warning, lint};
 pub use reference::{REFERENCE, explain};
 pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
@@ -30,6 +32,10 @@ pub use values::{Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share,
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Whose conventions hold where nothing else is set.
+    pub profile: Profile,
+    /// Refusals carry what Stripe's SDKs read.
+    pub stripe_errors: Option<bool>,
     /// Where clients connect.
     pub listeners: Vec<Listener>,
     /// Where requests go.
@@ -47,6 +53,8 @@ pub struct Config {
     /// Whether POST and PATCH that belong to no named operation are protected when they
     /// carry a key.
     pub protect_others: bool,
+    /// Which pages in browsers may read refusals.
+    pub cors: Cors,
     /// How much one caller, and all of them, may use.
     pub quotas: Quotas,
     /// What protects the gateway itself.
@@ -70,6 +78,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            profile: Profile::default(),
+            stripe_errors: None,
             listeners: vec![Listener::default()],
             upstream: Upstream::default(),
             store: Store::default(),
@@ -78,6 +88,7 @@ impl Default for Config {
             defaults: RuleSettings::default(),
             operations: Vec::new(),
             protect_others: true,
+            cors: Cors::default(),
             quotas: Quotas::default(),
             limits: Limits::default(),
             admin: None,
@@ -89,6 +100,17 @@ impl Default for Config {
             telemetry: Telemetry::default(),
         }
     }
+}
+
+/// Whose conventions hold where nothing else is set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// The IETF draft, and careful outcomes.
+    #[default]
+    Standard,
+    /// Stripe's API, for services whose clients use Stripe's SDKs or were written for them.
+    Stripe,
 }
 
 /// Where clients connect.
@@ -522,13 +544,25 @@ impl Config {
 
     /// Reads a text; `path` is for error messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|error| {
+        let mut config: Self = toml::from_str(text).map_err(|error| {
             // It quotes the line, which may hold a password.
             let what = store_url::without_logins(&error.to_string());
             ConfigError::Parse { path: path.into(), what }
         })?;
         config.check()?;
+        if config.profile == Profile::Stripe {
+            config.defaults.follow_stripe();
+        }
         Ok(config)
+    }
+
+    /// How refusals are written.
+    pub fn problem_format(&self) -> onceward_http::ProblemFormat {
+        onceward_http::ProblemFormat {
+            operations_at: self.operations_at.clone(),
+            stripe_error: self.stripe_errors.unwrap_or(self.profile == Profile::Stripe),
+            ..onceward_http::ProblemFormat::default()
+        }
     }
 
     /// What no single value shows.
@@ -659,6 +693,21 @@ mod tests {
         assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));
         let twice = "[[operations]]\nroute = \"/a\"\n[[operations]]\nroute = \"/a\"";
         assert!(error(twice).contains("POST /a occurs twice"));
+    }
+
+    #[test]
+    fn a_profile_fills_in_what_is_not_set() {
+        let parse = |text| Config::parse(text, Path::new("onceward.toml")).unwrap();
+        let stripe = parse("profile = \"stripe\"\n[defaults]\nmismatch_status = 409");
+        let rules = stripe.defaults.rules();
+        assert_eq!(rules.outcomes, onceward_http::Outcomes::StripeV1);
+        assert_eq!(rules.mismatch_status, 409);
+        assert!(stripe.problem_format().stripe_error);
+        assert!(
+            !parse("profile = \"stripe\"\nstripe_errors = false").problem_format().stripe_error
+        );
+        assert!(!parse("").problem_format().stripe_error);
+        assert!(parse("stripe_errors = true").problem_format().stripe_error);
     }
 
     #[test]

@@ -120,8 +120,12 @@ mod tests {
         let parsed: toml::Table = text.parse().unwrap();
         let mut named = std::collections::BTreeSet::new();
         names(&parsed, &mut named);
-        for source in [include_str!("mod.rs"), include_str!("claims.rs"), include_str!("rules.rs")]
-        {
+        for source in [
+            include_str!("mod.rs"),
+            include_str!("claims.rs"),
+            include_str!("cors.rs"),
+            include_str!("rules.rs"),
+        ] {
             let fields = source.split("#[cfg(test)]").next().unwrap_or_default().lines();
             let fields = fields.filter_map(|line| {
                 let field = line.trim().strip_prefix("pub ").or_else(|| in_switches(line))?;

@@ -338,6 +338,15 @@ fn disposition(text: &str) -> Result<Disposition, String> {
 }
 
 impl RuleSettings {
+    /// Takes Stripe's conventions where nothing else is set: its outcomes, 400 for a key that was
+    /// used for another request, and one header that marks replays.
+    pub fn follow_stripe(&mut self) {
+        self.outcomes.get_or_insert(Outcomes::StripeV1);
+        self.mismatch_status.get_or_insert(ClientError(StatusCode::BAD_REQUEST));
+        let mark = http::HeaderName::from_static("idempotent-replayed");
+        self.replay_headers.get_or_insert_with(|| vec![HeaderNameSetting(mark)]);
+    }
+
     /// The layer's rules, for something behind a connection.
     pub fn rules(&self) -> http_layer::Rules {
         let base = http_layer::Rules::default();

@@ -1,10 +1,12 @@
 //! Asking somebody who knows, before anything is looked up or replayed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
+use onceward_http::ProblemFormat;
 use tokio::time::timeout;
 
 use super::headers;
@@ -23,11 +25,16 @@ pub(crate) struct Authorizer {
     client: Client,
     to: Uri,
     limit: Duration,
+    format: Arc<ProblemFormat>,
 }
 
 impl Authorizer {
-    pub(crate) fn new(client: Client, settings: &Authorization) -> Self {
-        Self { client, to: settings.url.0.clone(), limit: settings.timeout.0 }
+    pub(crate) fn new(
+        client: Client,
+        settings: &Authorization,
+        format: Arc<ProblemFormat>,
+    ) -> Self {
+        Self { client, to: settings.url.0.clone(), limit: settings.timeout.0, format }
     }
 
     /// `Err` is the answer to the client.
@@ -40,17 +47,17 @@ impl Authorizer {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "authorization could not be asked");
-                return Err(unavailable());
+                return Err(self.unavailable());
             }
             Err(_late) => {
                 tracing::warn!("authorization did not answer in time");
-                return Err(unavailable());
+                return Err(self.unavailable());
             }
         };
         match response.status() {
             status if status.is_success() => Ok(()),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                let mut refused = problem(status, "INVALID_CREDENTIALS", "It is not allowed");
+                let mut refused = self.problem(status, "INVALID_CREDENTIALS", "It is not allowed");
                 if let Some(how) = response.headers().get(WWW_AUTHENTICATE) {
                     refused.headers_mut().insert(WWW_AUTHENTICATE, how.clone());
                 }
@@ -58,7 +65,7 @@ impl Authorizer {
             }
             status => {
                 tracing::warn!(%status, "authorization answered with neither yes nor no");
-                Err(unavailable())
+                Err(self.unavailable())
             }
         }
     }
@@ -87,12 +94,22 @@ impl Authorizer {
     }
 }
 
-fn unavailable() -> Box<Response<ResponseBody>> {
-    let status = StatusCode::SERVICE_UNAVAILABLE;
-    problem(status, "AUTHORIZATION_UNAVAILABLE", "It cannot be told whether this is allowed")
-}
+impl Authorizer {
+    fn unavailable(&self) -> Box<Response<ResponseBody>> {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let title = "It cannot be told whether this is allowed";
+        self.problem(status, "AUTHORIZATION_UNAVAILABLE", title)
+    }
 
-fn problem(status: StatusCode, code: &'static str, title: &str) -> Box<Response<ResponseBody>> {
-    let (detail, retryable) = ("Nothing was executed.", status.is_server_error());
-    Box::new(Problem { status, code, title, detail, retryable, same_key: true }.response())
+    fn problem(
+        &self,
+        status: StatusCode,
+        code: &'static str,
+        title: &str,
+    ) -> Box<Response<ResponseBody>> {
+        let (detail, retryable) = ("Nothing was executed.", status.is_server_error());
+        let (same_key, operation) = (true, None);
+        let problem = Problem { status, code, title, detail, retryable, same_key, operation };
+        Box::new(problem.response(&self.format))
+    }
 }

@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::headers::{Peer, Place};
 use super::patient::Patient;
-use super::worker::{AnswerBody, Worker};
+use super::worker::Worker;
 use super::{target, tls};
 use crate::config::Limits;
 
@@ -172,7 +172,7 @@ where
         async move {
             match target::check(&request) {
                 Ok(()) => worker.answer(request, peer).await,
-                Err(problem) => Ok(problem.response().map(AnswerBody::passed)),
+                Err(problem) => Ok(worker.refuse(problem, &request)),
             }
         }
     });

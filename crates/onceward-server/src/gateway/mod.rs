@@ -5,6 +5,7 @@
 //! protocol → `proxy` (the upstream, and what is certain when it does not answer).
 
 mod authorize;
+mod cors;
 mod files;
 mod headers;
 mod listener;

@@ -1,8 +1,9 @@
-//! Answers of the gateway's own (RFC 9457).
+//! Refusals of the gateway itself (RFC 9457).
 
-use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
+use onceward_core::OperationId;
+use onceward_http::{ProblemDetails, ProblemFormat};
 
 use super::proxy::ResponseBody;
 
@@ -17,23 +18,24 @@ pub(super) struct Problem<'a> {
     pub(super) retryable: bool,
     /// It may be sent again under the same key.
     pub(super) same_key: bool,
+    /// The operation that it is about.
+    pub(super) operation: Option<OperationId>,
 }
 
 impl Problem<'_> {
-    pub(super) fn response(self) -> Response<ResponseBody> {
-        let body = serde_json::json!({
-            "type": format!("{}#{}", onceward_http::PROBLEM_DOCS, self.code.to_lowercase()),
-            "title": self.title,
-            "status": self.status.as_u16(),
-            "code": self.code,
-            "detail": self.detail,
-            "retryable": self.retryable,
-            "same_key": self.same_key,
-        });
-        let mut response = Response::new(Either::Right(Full::from(body.to_string())));
-        *response.status_mut() = self.status;
-        let json = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(CONTENT_TYPE, json);
-        response
+    pub(super) fn response(self, format: &ProblemFormat) -> Response<ResponseBody> {
+        let Self { status, code, title, detail, retryable, same_key, operation } = self;
+        let details = ProblemDetails {
+            code,
+            title,
+            status,
+            detail,
+            retryable,
+            same_key,
+            operation,
+            original_status: None,
+            differs: &[],
+        };
+        details.response(format).map(|body| Either::Right(Full::new(body)))
     }
 }

@@ -14,7 +14,8 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use onceward_http::{Execution, Fate, OUTCOME_HEADER};
+use onceward_core::OperationId;
+use onceward_http::{Execution, Fate, OUTCOME_HEADER, ProblemFormat, accept_only_decodable};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -51,10 +52,15 @@ struct To {
     response_timeout: Duration,
     body_timeout: Duration,
     http2: bool,
+    format: Arc<ProblemFormat>,
 }
 
 impl Proxy {
-    pub(crate) fn new(client: Client, upstream: &config::Upstream) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        upstream: &config::Upstream,
+        format: Arc<ProblemFormat>,
+    ) -> Self {
         let uri = &upstream.url.0;
         let to = To {
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
@@ -63,6 +69,7 @@ impl Proxy {
             response_timeout: upstream.response_timeout.0,
             body_timeout: upstream.body_timeout.0,
             http2: upstream.http2,
+            format,
         };
         Self { client, to: Arc::new(to) }
     }
@@ -70,11 +77,14 @@ impl Proxy {
     async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
         let (mut head, body) = request.into_parts();
         let execution = head.extensions.remove::<Execution>();
-        let client = ClientSide { version: head.version, guarded: execution.is_some() };
+        let client = ClientSide {
+            version: head.version,
+            operation: execution.as_ref().map(Execution::operation),
+        };
         let mut tunnel = None;
         if let Some(peer) = head.extensions.remove::<Peer>() {
             // A guarded request is answered, and not turned into a tunnel.
-            if !client.guarded {
+            if !client.is_guarded() {
                 tunnel = Tunnel::wanted(&mut head, peer.place.clone());
             }
             headers::prepare(&mut head, &peer);
@@ -87,15 +97,15 @@ impl Proxy {
         }
         traces::hand_on(&mut head.headers);
         if let Err(why) = self.to.address(&mut head) {
-            let mut refused = target::unclear(&why).response();
+            let mut refused = target::unclear(&why).response(&self.to.format);
             refused.extensions_mut().insert(Fate::NothingHappened);
             return refused;
         }
         let asking = self.client.request(Request::from_parts(head, body));
         match timeout(self.to.response_timeout, asking).await {
             Ok(Ok(response)) => self.to.answer(response, tunnel, client),
-            Ok(Err(failed)) => self.to.unanswered(&failed),
-            Err(_late) => self.to.late(),
+            Ok(Err(failed)) => self.to.unanswered(&failed, client),
+            Err(_late) => self.to.late(client),
         }
     }
 }
@@ -104,16 +114,19 @@ impl Proxy {
 #[derive(Clone, Copy)]
 struct ClientSide {
     version: Version,
-    guarded: bool,
+    /// The operation, where the request is guarded.
+    operation: Option<OperationId>,
 }
 
-/// Tells the upstream under which name its work goes, and by which fence.
+/// Tells the upstream under which name its work goes, and by which fence. Asks for a coding that a
+/// replay can be decoded from.
 fn announce(head: &mut Parts, execution: &Execution) {
     let operation = HeaderValue::try_from(execution.operation().to_string());
     if let Ok(operation) = operation {
         head.headers.insert(OPERATION, operation);
     }
     head.headers.insert(FENCE, HeaderValue::from(execution.fence().0));
+    accept_only_decodable(&mut head.headers);
 }
 
 impl To {
@@ -153,7 +166,7 @@ impl To {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(tunnel) = tunnel else {
                 let why = "The upstream changed the protocol without being asked to.";
-                return problem(StatusCode::BAD_GATEWAY, UNANSWERED, why, Asked::Perhaps);
+                return self.problem(StatusCode::BAD_GATEWAY, why, Asked::Perhaps, client);
             };
             tunnel.join(&mut response);
         } else {
@@ -163,10 +176,10 @@ impl To {
         response.map(|body| Either::Left(Timed::new(body, self.body_timeout, None)))
     }
 
-    fn unanswered(&self, failed: &Failed) -> Response<ResponseBody> {
+    fn unanswered(&self, failed: &Failed, client: ClientSide) -> Response<ResponseBody> {
         tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
         if failed.is_caused_by::<TooSlow>() {
-            return TOO_SLOW.response();
+            return TOO_SLOW.response(&self.format);
         }
         let why = match failed.asked {
             Asked::Never => {
@@ -178,22 +191,26 @@ impl To {
                 whole answer came back. It may have been executed."
             }
         };
-        problem(StatusCode::BAD_GATEWAY, UNANSWERED, why, failed.asked)
+        self.problem(StatusCode::BAD_GATEWAY, why, failed.asked, client)
     }
 
-    fn late(&self) -> Response<ResponseBody> {
+    fn late(&self, client: ClientSide) -> Response<ResponseBody> {
         tracing::warn!(upstream = %self.authority, "no answer in time");
         let why = "The service behind the gateway did not answer in time. The request may have \
             been executed.";
-        problem(StatusCode::GATEWAY_TIMEOUT, UNANSWERED, why, Asked::Perhaps)
+        self.problem(StatusCode::GATEWAY_TIMEOUT, why, Asked::Perhaps, client)
     }
 }
 
 impl ClientSide {
+    fn is_guarded(self) -> bool {
+        self.operation.is_some()
+    }
+
     /// Makes a response's head ready for the client.
     fn prepare(self, response: &mut Response<Incoming>) {
         headers::remove_hop_by_hop(response.headers_mut());
-        if !self.guarded {
+        if !self.is_guarded() {
             // Else the layer takes it out; one that only observes still wants to know.
             let said = response.headers_mut().remove(OUTCOME_HEADER);
             if let Some(fate) = said.and_then(|value| Fate::of_header(&value)) {
@@ -217,25 +234,30 @@ const TOO_SLOW: Problem<'static> = Problem {
     detail: "The request's body came too slowly. The service may have seen the beginning of it.",
     retryable: false,
     same_key: false,
+    operation: None,
 };
 
-const UNANSWERED: &str = "The service did not answer";
-
-/// An answer of the gateway's own, with what it means for the key.
-fn problem(
-    status: StatusCode,
-    title: &'static str,
-    detail: &str,
-    asked: Asked,
-) -> Response<ResponseBody> {
-    let (code, fate, again) = match asked {
-        Asked::Never => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
-        Asked::Perhaps => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
-    };
-    let problem = Problem { status, code, title, detail, retryable: again, same_key: again };
-    let mut response = problem.response();
-    response.extensions_mut().insert(fate);
-    response
+impl To {
+    /// A refusal of the gateway itself, with what it means for the key: a request that was perhaps
+    /// executed needs the same key again, and one that was not sent may have it.
+    fn problem(
+        &self,
+        status: StatusCode,
+        detail: &str,
+        asked: Asked,
+        client: ClientSide,
+    ) -> Response<ResponseBody> {
+        let (code, fate, retryable) = match asked {
+            Asked::Never => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
+            Asked::Perhaps => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
+        };
+        let (title, operation) = ("The service did not answer", client.operation);
+        let same_key = retryable || client.is_guarded();
+        let problem = Problem { status, code, title, detail, retryable, same_key, operation };
+        let mut response = problem.response(&self.format);
+        response.extensions_mut().insert(fate);
+        response
+    }
 }
 
 impl Service<Request<RequestBody>> for Proxy {

@@ -42,6 +42,7 @@ const FULL: Problem<'static> = Problem {
              same key.",
     retryable: true,
     same_key: true,
+    operation: None,
 };
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use http::request::Parts;
 use onceward_core::{Decisions, Engine, Identity, MeteredStore, Recovery, Resolver};
 use onceward_http::{
     Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
-    Operation, Scoped, Source,
+    Operation, ProblemFormat, Scoped, Source,
 };
 use onceward_stores::SharedStore;
 
+use super::cors::Cors;
 use super::headers::{self, Peer};
 use super::quota::Quota;
 use super::room::Room;
@@ -28,6 +29,10 @@ pub(crate) struct Site {
     pub(crate) config: Config,
     pub(crate) layer: OncewardLayer,
     pub(crate) room: Room,
+    /// Which pages may read refusals.
+    pub(crate) cors: Cors,
+    /// How the gateway's own refusals are written.
+    pub(crate) format: Arc<ProblemFormat>,
     /// Who may use the APIs.
     pub(crate) tokens: Tokens,
     /// How long what operators decide is kept.
@@ -124,7 +129,9 @@ impl Site {
         }
         let layer = layer.observer(Arc::clone(&base.metrics) as Arc<dyn Observer>).build()?;
         let (tokens, keeping) = (Tokens::read(&config.tokens)?, Arc::new(Keeping::of(&config)));
-        Ok(Self { layer, config, room: base.room.clone(), tokens, keeping })
+        let (cors, room) = (Cors::new(&config.cors), base.room.clone());
+        let format = Arc::new(config.problem_format());
+        Ok(Self { layer, config, room, cors, format, tokens, keeping })
     }
 
     /// Takes out of a request what only trusted peers may say.
@@ -157,8 +164,8 @@ fn quota(quotas: &Quotas, config: &Config, base: &Base) -> Quota {
 }
 
 fn scoped(config: &Config, jwt: Option<&Jwt>, base: &Base) -> LayerBuilder<Scoped> {
-    let layer = Onceward::layer(base.engine.clone()).operations_at(&config.operations_at);
-    let mut layer = layer.single_tenant();
+    let layer = Onceward::layer(base.engine.clone());
+    let mut layer = layer.single_tenant().problem_format(config.problem_format());
     if config.scope.single_tenant {
         return layer;
     }

@@ -49,5 +49,6 @@ pub(super) fn unclear(detail: &str) -> Problem<'_> {
         detail,
         retryable: false,
         same_key: true,
+        operation: None,
     }
 }

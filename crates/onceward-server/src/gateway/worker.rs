@@ -13,7 +13,9 @@ use tower_service::Service;
 use tracing::Instrument;
 
 use super::authorize::Authorizer;
+use super::cors::Cors;
 use super::headers::Peer;
+use super::problem::Problem;
 use super::proxy::{Proxy, ResponseBody};
 use super::site::Site;
 use super::timed::Timed;
@@ -50,43 +52,30 @@ impl Worker {
         request: Request<Incoming>,
         peer: Peer,
     ) -> Result<Response<AnswerBody>, Infallible> {
-        let span = traces::of_request(&request);
-        let answer = self.walk(request, peer).instrument(span.clone()).await;
+        let (span, origin) = (traces::of_request(&request), Cors::origin(&request));
+        let stack = self.stack();
+        let site = Arc::clone(&stack.site);
+        let mut answer = stack.walk(request, peer).instrument(span.clone()).await;
+        if let (Ok(response), Some(origin)) = (&mut answer, origin) {
+            site.cors.finish(origin, response);
+        }
         answer.inspect(|response| {
             span.record("http.response.status_code", response.status().as_u16());
         })
     }
 
-    async fn walk(
+    /// Refuses a request by the configuration of the moment.
+    pub(crate) fn refuse<B>(
         &self,
-        mut request: Request<Incoming>,
-        mut peer: Peer,
-    ) -> Result<Response<AnswerBody>, Infallible> {
-        let mut stack = self.stack();
-        peer.trusted = stack.site.config.scope.trusted_peers.contains(peer.host);
-        stack.site.distrust(&mut request, &peer);
-        if let Some(authorizer) = &stack.authorizer
-            && let Err(refused) = authorizer.check(&request).await
-        {
-            return Ok(refused.map(AnswerBody::passed));
+        problem: Problem<'_>,
+        request: &Request<B>,
+    ) -> Response<AnswerBody> {
+        let site = self.sites.load();
+        let mut refused = problem.response(&site.format).map(AnswerBody::passed);
+        if let Some(origin) = Cors::origin(request) {
+            site.cors.finish(origin, &mut refused);
         }
-        if let Some(subject) = &peer.subject {
-            request.extensions_mut().insert(ClientCertificate(subject.as_ref().into()));
-        }
-        request.extensions_mut().insert(peer);
-        let limits = &stack.site.config.limits;
-        let room = match stack.site.layer.holds(&request) {
-            Some(bytes_max) => match stack.site.room.take(request.body(), bytes_max as u64) {
-                Ok(taken) => Some(taken),
-                Err(full) => return Ok(full.response().map(AnswerBody::passed)),
-            },
-            None => None,
-        };
-        let total = room.as_ref().map(|_| limits.body_total.0);
-        let pause = limits.body_timeout.0;
-        let answer = stack.service.call(request.map(|body| Timed::new(body, pause, total))).await;
-        drop(room); // what was read is gone
-        answer
+        refused
     }
 
     /// Made anew after a reload. One that cannot be made leaves the one before in place.
@@ -104,11 +93,44 @@ impl Worker {
 }
 
 impl Stack {
+    async fn walk(
+        mut self,
+        mut request: Request<Incoming>,
+        mut peer: Peer,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        peer.trusted = self.site.config.scope.trusted_peers.contains(peer.host);
+        self.site.distrust(&mut request, &peer);
+        if let Some(authorizer) = &self.authorizer
+            && let Err(refused) = authorizer.check(&request).await
+        {
+            return Ok(refused.map(AnswerBody::passed));
+        }
+        if let Some(subject) = &peer.subject {
+            request.extensions_mut().insert(ClientCertificate(subject.as_ref().into()));
+        }
+        request.extensions_mut().insert(peer);
+        let limits = &self.site.config.limits;
+        let room = match self.site.layer.holds(&request) {
+            Some(bytes_max) => match self.site.room.take(request.body(), bytes_max as u64) {
+                Ok(taken) => Some(taken),
+                Err(full) => return Ok(full.response(&self.site.format).map(AnswerBody::passed)),
+            },
+            None => None,
+        };
+        let total = room.as_ref().map(|_| limits.body_total.0);
+        let pause = limits.body_timeout.0;
+        let answer = self.service.call(request.map(|body| Timed::new(body, pause, total))).await;
+        drop(room); // what was read is gone
+        answer
+    }
+
     fn build(site: Arc<Site>) -> Result<Self, TlsError> {
         let client = Client::new(&site.config.upstream)?;
         let authorizer = site.config.authorization.as_ref();
-        let authorizer = authorizer.map(|settings| Authorizer::new(client.clone(), settings));
-        let service = site.layer.layer(Proxy::new(client, &site.config.upstream));
+        let authorizer = authorizer
+            .map(|settings| Authorizer::new(client.clone(), settings, Arc::clone(&site.format)));
+        let service =
+            site.layer.layer(Proxy::new(client, &site.config.upstream, Arc::clone(&site.format)));
         Ok(Self { site, service, authorizer })
     }
 }
