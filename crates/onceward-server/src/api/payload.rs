@@ -10,6 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 use onceward_http::Code;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use serde_path_to_error::{Path, Segment};
 use tokio::time::timeout;
 
 use super::problem::ApiProblem;
@@ -38,33 +39,50 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Payload<T> {
     }
 }
 
-/// Reads a value. Serde's messages quote what they found, which may be a secret, so only what
-/// was expected is told.
+/// Reads a value. The problem names the field and what is expected there. Serde's own messages
+/// quote what was found, which may be a secret.
 pub(crate) fn read_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiProblem> {
-    serde_json::from_slice(text).map_err(|error| {
-        let place = format!("at line {} column {}", error.line(), error.column());
-        let wrong = match error.classify() {
-            Category::Data => expected(&error.to_string()),
-            Category::Syntax | Category::Eof | Category::Io => "this is not JSON".into(),
-        };
-        ApiProblem::bad_request(format!("{wrong} ({place})"))
-    })
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let read = serde_path_to_error::deserialize(&mut json);
+    let value = read.map_err(|error| {
+        ApiProblem::bad_request(match error.inner().classify() {
+            Category::Data => expected(&field(error.path()), &error.inner().to_string()),
+            Category::Syntax | Category::Eof | Category::Io => not_json_at(error.inner()),
+        })
+    })?;
+    json.end().map_err(|error| ApiProblem::bad_request(not_json_at(&error)))?;
+    Ok(value)
 }
 
-fn expected(message: &str) -> String {
+fn not_json_at(error: &serde_json::Error) -> String {
+    format!("The body is not JSON: see line {} column {}.", error.line(), error.column())
+}
+
+/// The path of a field, such as `items[2].key`; empty for the body itself, and for a path that has
+/// a name which is not one of ours.
+fn field(path: &Path) -> String {
+    let ours = |segment: &Segment| match segment {
+        Segment::Seq { .. } => true,
+        Segment::Map { key } => key.bytes().all(|it| it.is_ascii_lowercase() || it == b'_'),
+        Segment::Enum { .. } | Segment::Unknown => false,
+    };
+    if path.iter().all(ours) && path.iter().count() > 0 { path.to_string() } else { String::new() }
+}
+
+fn expected(field: &str, message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
-    if message.starts_with("missing field") || message.starts_with("duplicate field") {
-        return message.to_owned();
+    let place = if field.is_empty() { "The body".to_owned() } else { format!("`{field}`") };
+    for (begins, verb) in [("missing field ", "is missing"), ("duplicate field ", "occurs twice")] {
+        if let Some(name) = message.strip_prefix(begins) {
+            return format!("The field {name} {verb}.");
+        }
     }
     match message.rsplit_once(", expected ") {
-        Some((found, expected)) if found.starts_with("unknown field") => {
-            format!(
-                "there is a field that is not one of {}",
-                expected.trim_start_matches("one of ")
-            )
+        Some((found, known)) if found.starts_with("unknown field") => {
+            format!("There is an unknown field; known are {}.", known.trim_start_matches("one of "))
         }
-        Some((_, expected)) => format!("expected {expected}"),
-        None => "a value is not as it must be".into(),
+        Some((_, expected)) => format!("{place} must be {expected}."),
+        None => format!("{place} has a value that is not valid."),
     }
 }
 
@@ -113,10 +131,12 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_and_what_was_sent_is_not() {
-        assert_eq!(told(r#"{"key": 4711}"#), "expected a string (at line 1 column 12)");
-        assert_eq!(told("{}"), "missing field `key` (at line 1 column 2)");
-        assert!(told(r#"{"canary": 1}"#).starts_with("there is a field that is not one of `key`"));
-        assert!(told("canary").starts_with("this is not JSON"));
+        assert_eq!(told(r#"{"key": 4711}"#), "`key` must be a string.");
+        assert_eq!(told("{}"), "The field `key` is missing.");
+        assert_eq!(told(r#"{"key": "a", "key": "b"}"#), "The field `key` occurs twice.");
+        assert_eq!(told(r#"{"canary": 1}"#), "There is an unknown field; known are `key`.");
+        assert_eq!(told("canary"), "The body is not JSON: see line 1 column 1.");
+        assert_eq!(told(r#"{"key":"a"} canary"#), "The body is not JSON: see line 1 column 13.");
         for text in [r#"{"key": ["canary"]}"#, r#"{"key": "canary" canary"#, r#""canary""#] {
             assert!(!told(text).contains("canary"), "{text}");
         }

@@ -65,6 +65,19 @@ pub fn lint(config: &Config) -> Vec<Warning> {
             );
         }
     }
+    if config.scope.caller == Some(Owner::Credentials)
+        && !config.scope.single_tenant
+        && config.listeners.iter().any(|listener| !listener.address.ip().is_loopback())
+    {
+        warn(
+            "scope.caller",
+            "callers are not told apart: a retry under a refreshed token or a new signature is \
+             refused (403), and so is a key that another caller has used; if that can happen, \
+             name callers by something that stays: { claim = \"sub\" }, \
+             { header_digest = \"x-api-key\" }, { cookie_digest = \"session\" }"
+                .into(),
+        );
+    }
     let mut rules = |place: &str, rules: &RuleSettings| {
         rules_of(place, rules, config).into_iter().for_each(|it| warn(&it.setting, it.why));
     };
@@ -186,6 +199,7 @@ mod tests {
             ),
             ("[scope]\nsingle_tenant = true", "scope.single_tenant"),
             ("[scope]\ncaller = \"each_credential\"", "scope.caller"),
+            ("[[listeners]]\naddress = \"0.0.0.0:8080\"", "scope.caller"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
