@@ -4,6 +4,7 @@
 //! onceward gateway --upstream http://127.0.0.1:3000
 //! ```
 
+mod address;
 mod admin;
 mod api;
 mod census;

@@ -1,7 +1,6 @@
 //! A listener for one of our own APIs.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,17 +10,17 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use crate::address::BoundAddress;
+
 /// Longest time until a request's head is there.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Listens, and says on which address it does; the future serves until it is dropped.
-pub(crate) async fn serve(
-    address: SocketAddr,
+/// Answers on an address until the future is dropped. Called inside a runtime.
+pub(crate) fn serve(
+    bound: BoundAddress,
     router: Router,
-) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send + use<>)> {
-    let listener = TcpListener::bind(address).await?;
-    let address = listener.local_addr()?;
-    Ok((address, accept(listener, router)))
+) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+    Ok(accept(TcpListener::from_std(bound.into_socket())?, router))
 }
 
 async fn accept(listener: TcpListener, router: Router) {

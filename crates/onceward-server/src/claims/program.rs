@@ -9,6 +9,7 @@ use clap::Args;
 use onceward_core::{Sweeper, SystemAmbient};
 
 use super::{Claims, Door};
+use crate::address::BoundAddress;
 use crate::api::{self, Tokens};
 use crate::config::{self, Config, StoreUrl};
 use crate::gateway::Base;
@@ -64,9 +65,9 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         let sweeper = Sweeper::new(base.store.clone(), Arc::new(SystemAmbient::new()));
         let door = Door::Own(Tokens::read(&config.tokens)?);
         let router = Claims::new(&base, claims, door).router();
-        let (asked, url) = (claims.address, &config.store.url);
-        let failed = |error| format!("cannot listen on {asked}: {error}");
-        let (address, serving) = api::serve(asked, router).await.map_err(failed)?;
+        let bound = BoundAddress::bind("claims.address (--listen)", claims.address)?;
+        let (address, url) = (bound.address(), &config.store.url);
+        let serving = api::serve(bound, router)?;
         println!("onceward: claims at http://{address}/v1/claims, records in {url}");
         let stopped = async {
             while let Event::Reload = signals.next().await {

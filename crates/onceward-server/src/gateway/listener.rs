@@ -12,7 +12,6 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -25,18 +24,6 @@ use super::patient::Patient;
 use super::worker::Worker;
 use super::{target, tls};
 use crate::config::Limits;
-
-/// A socket that waits for connections. Every thread has one of its own for the same
-/// address, among which the system spreads the connections.
-pub(super) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(1024)?;
-    Ok(socket.into())
-}
 
 /// How connections are served, the same for all of a listener.
 #[derive(Clone)]

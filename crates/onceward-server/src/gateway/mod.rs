@@ -4,6 +4,7 @@
 //! moment) → `authorize` (where it is set) → the layer of `onceward-http`, which is the
 //! protocol → `proxy` (the upstream, and what is certain when it does not answer).
 
+mod addresses;
 mod authorize;
 mod cors;
 mod files;
@@ -37,6 +38,7 @@ use tokio::runtime;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::address::BoundAddress;
 use crate::admin::Admin;
 use crate::api;
 use crate::census::Census;
@@ -46,9 +48,11 @@ use crate::desk::Reception;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::store;
+use addresses::Addresses;
 use listener::{Running, Serving};
 use worker::Worker;
 
+pub use crate::address::ListenError;
 pub(crate) use proxy::RequestBody;
 pub use site::SiteError;
 pub(crate) use site::{Base, Site};
@@ -60,8 +64,8 @@ pub struct Gateway {
     base: Base,
     sites: Arc<ArcSwap<Site>>,
     addresses: Vec<SocketAddr>,
-    /// What listeners show to clients, with the files that it came from.
-    certificates: Vec<(config::ServerTls, Arc<ArcSwap<ServerConfig>>)>,
+    /// Of the listeners that speak TLS.
+    certificates: Vec<Certificate>,
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<Running>,
     metrics: Arc<Metrics>,
@@ -71,6 +75,9 @@ pub struct Gateway {
     admin: Option<SocketAddr>,
     claims: Option<SocketAddr>,
 }
+
+/// What a listener shows to clients, with the files that it came from.
+type Certificate = (config::ServerTls, Arc<ArcSwap<ServerConfig>>);
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
@@ -82,14 +89,12 @@ pub enum StartError {
     /// Certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// An address is taken, or not this machine's.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// Which one.
-        address: SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
+    /// An address is in use, or not this machine's.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system does not watch a socket.
+    #[error("a socket cannot be watched: {0}")]
+    Socket(#[source] io::Error),
     /// The system gives no threads.
     #[error("a thread could not be started: {0}")]
     Thread(#[source] io::Error),
@@ -127,24 +132,19 @@ impl Gateway {
         let limits = site.config.limits;
         files::allow_for(limits.connections);
         let places = Arc::new(Semaphore::new(limits.connections));
-        let (mut addresses, mut threads, mut certificates) = (Vec::new(), Vec::new(), Vec::new());
-        for settings in &site.config.listeners {
-            let tls = settings.tls.as_ref().map(tls::server).transpose()?.map(ArcSwap::new);
-            let tls = tls.map(Arc::new);
-            certificates.extend(settings.tls.clone().zip(tls.clone()));
-            let mut address = settings.address;
-            for _ in 0..threads_of(limits.threads) {
-                let failed = |source| StartError::Listen { address, source };
-                let socket = listener::bind(address).map_err(failed)?;
-                // The first thread chooses a free port, and the others join it.
-                address = socket.local_addr().map_err(failed)?;
+        let certificates = certificates(&site.config)?;
+        let bound = Addresses::bind(&site.config)?;
+        let addresses = bound.listeners.iter().map(BoundAddress::address).collect();
+        let mut threads = Vec::new();
+        for (listener, certificate) in bound.listeners.into_iter().zip(&certificates) {
+            for socket in listener.into_sockets(threads_of(limits.threads))? {
                 let worker = Arc::new(Worker::new(Arc::clone(&sites))?);
-                let places = Arc::clone(&places);
-                let serving = Serving { worker, limits, tls: tls.clone(), places };
+                let tls = certificate.as_ref().map(|(_, shown)| Arc::clone(shown));
+                let serving = Serving { worker, limits, tls, places: Arc::clone(&places) };
                 threads.push(spawn(socket, serving, stopping.clone())?);
             }
-            addresses.push(address);
         }
+        let certificates = certificates.into_iter().flatten().collect();
         let mut gateway = Self {
             health: Health::default(),
             background: JoinSet::new(),
@@ -158,11 +158,17 @@ impl Gateway {
             stop,
             metrics,
         };
-        gateway.start_background(&site.config).await?;
+        gateway.start_background(&site.config)?;
+        if let Some(admin) = bound.admin {
+            gateway.start_admin(admin, &site.config)?;
+        }
+        if let (Some(claims), Some(settings)) = (bound.claims, site.config.claims) {
+            gateway.start_claims(claims, settings)?;
+        }
         Ok(gateway)
     }
 
-    async fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
+    fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
         let sweeper = Sweeper::new(self.base.store.clone(), Arc::new(SystemAmbient::new()));
         self.background.spawn(sweeper.run());
         if let Some(resolver) = &self.base.resolver {
@@ -175,30 +181,31 @@ impl Gateway {
         }
         let client = Client::new(&config.upstream)?;
         self.background.spawn(self.health.clone().watch(client, config.upstream.clone()));
-        if let Some(config::Admin { address }) = config.admin {
-            let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
-            let census = Census::new(self.base.store.clone(), every);
-            let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
-            let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
-            let desk = Reception { store, identity, sites: Arc::clone(&self.sites) };
-            let admin = Admin { metrics, census, health }.router().merge(desk.router());
-            let failed = |source| StartError::Listen { address, source };
-            let (address, serving) = api::serve(address, admin).await.map_err(failed)?;
-            self.admin = Some(address);
-            self.background.spawn(serving);
-        }
-        self.start_claims(config).await
+        Ok(())
+    }
+
+    fn start_admin(&mut self, bound: BoundAddress, config: &Config) -> Result<(), StartError> {
+        let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
+        let census = Census::new(self.base.store.clone(), every);
+        let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
+        let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
+        let desk = Reception { store, identity, sites: Arc::clone(&self.sites) };
+        let admin = Admin { metrics, census, health }.router().merge(desk.router());
+        self.admin = Some(bound.address());
+        self.background.spawn(api::serve(bound, admin).map_err(StartError::Socket)?);
+        Ok(())
     }
 
     /// While the gateway drains, workers may go on to settle what they have claimed.
-    async fn start_claims(&mut self, config: &Config) -> Result<(), StartError> {
-        let Some(settings) = config.claims else { return Ok(()) };
+    fn start_claims(
+        &mut self,
+        bound: BoundAddress,
+        settings: config::Claims,
+    ) -> Result<(), StartError> {
         let door = Door::Gateway(Arc::clone(&self.sites));
         let claims = Claims::new(&self.base, settings, door).router();
-        let failed = |source| StartError::Listen { address: settings.address, source };
-        let (address, serving) = api::serve(settings.address, claims).await.map_err(failed)?;
-        self.claims = Some(address);
-        self.background.spawn(serving);
+        self.claims = Some(bound.address());
+        self.background.spawn(api::serve(bound, claims).map_err(StartError::Socket)?);
         Ok(())
     }
 
@@ -276,6 +283,14 @@ impl std::fmt::Debug for Gateway {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Gateway").field("addresses", &self.addresses).finish_non_exhaustive()
     }
+}
+
+/// One for each listener, in their order; `None` without TLS.
+fn certificates(config: &Config) -> Result<Vec<Option<Certificate>>, TlsError> {
+    let read = |files: &config::ServerTls| {
+        Ok((files.clone(), Arc::new(ArcSwap::new(tls::server(files)?))))
+    };
+    config.listeners.iter().map(|it| it.tls.as_ref().map(read).transpose()).collect()
 }
 
 fn threads_of(configured: usize) -> usize {

@@ -7,6 +7,7 @@ mod demo;
 mod ear;
 mod kills;
 mod pair;
+mod ports;
 mod process;
 mod servers;
 mod settings;

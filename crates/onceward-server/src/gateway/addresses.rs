@@ -1,0 +1,26 @@
+//! The addresses of a gateway, bound before anything is served on one of them.
+
+use crate::address::{BoundAddress, ListenError};
+use crate::config::Config;
+
+/// All addresses of a gateway.
+pub(super) struct Addresses {
+    /// In the order of the configuration.
+    pub(super) listeners: Vec<BoundAddress>,
+    pub(super) admin: Option<BoundAddress>,
+    pub(super) claims: Option<BoundAddress>,
+}
+
+impl Addresses {
+    /// Binds all of them, or none.
+    pub(super) fn bind(config: &Config) -> Result<Self, ListenError> {
+        let listeners = config.listeners.iter().enumerate().map(|(number, listener)| {
+            BoundAddress::bind(format!("listeners[{number}].address (--listen)"), listener.address)
+        });
+        let listeners = listeners.collect::<Result<_, _>>()?;
+        let admin =
+            config.admin.map(|it| BoundAddress::bind("admin.address (--admin)", it.address));
+        let claims = config.claims.map(|it| BoundAddress::bind("claims.address", it.address));
+        Ok(Self { listeners, admin: admin.transpose()?, claims: claims.transpose()? })
+    }
+}
