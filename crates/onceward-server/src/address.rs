@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::config::OwnAddress;
+
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
@@ -59,6 +61,11 @@ impl BoundAddress {
     /// The address, with the port that the system chose where the setting has port 0.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address and where it is configured.
+    pub(crate) fn own(&self) -> OwnAddress {
+        OwnAddress { setting: self.setting.clone(), address: self.address }
     }
 
     /// The one socket.

@@ -191,6 +191,9 @@ fn check(file: &Path, deny_warnings: bool) -> ExitCode {
         Ok(config) => config,
         Err(error) => return failed(&error),
     };
+    if let Err(error) = config.check_loops(&config.own_addresses()) {
+        return failed(&error);
+    }
     let warnings = lint(&config);
     for warning in &warnings {
         println!("warning: {warning}");

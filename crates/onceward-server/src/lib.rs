@@ -18,6 +18,7 @@ mod environment;
 pub mod gateway;
 mod health;
 mod metrics;
+mod rarely;
 mod resolver;
 mod run;
 mod store;

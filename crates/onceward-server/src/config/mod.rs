@@ -6,6 +6,7 @@
 mod claims;
 mod cors;
 mod lint;
+mod loops;
 mod reference;
 mod resolver;
 mod rules;
@@ -22,6 +23,8 @@ pub use crate::api::Role;
 pub use claims::Claims;
 pub use cors::{Cors, Origin};
 pub use lint::{Warning, lint};
+pub use loops::LoopError;
+pub(crate) use loops::OwnAddress;
 pub use reference::{REFERENCE, explain};
 pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
 pub use rules::{Lapse, Operation, Outcomes, RuleSettings};

@@ -1,7 +1,7 @@
 //! The addresses of a gateway, bound before anything is served on one of them.
 
 use crate::address::{BoundAddress, ListenError};
-use crate::config::Config;
+use crate::config::{Config, OwnAddress};
 
 /// All addresses of a gateway.
 pub(super) struct Addresses {
@@ -22,5 +22,15 @@ impl Addresses {
             config.admin.map(|it| BoundAddress::bind("admin.address (--admin)", it.address));
         let claims = config.claims.map(|it| BoundAddress::bind("claims.address", it.address));
         Ok(Self { listeners, admin: admin.transpose()?, claims: claims.transpose()? })
+    }
+
+    /// All of them, with the ports that the system chose.
+    pub(super) fn own(&self) -> Vec<OwnAddress> {
+        self.listeners
+            .iter()
+            .chain(&self.admin)
+            .chain(&self.claims)
+            .map(BoundAddress::own)
+            .collect()
     }
 }

@@ -10,8 +10,10 @@ use onceward_http::ProblemFormat;
 use tokio::time::timeout;
 
 use super::headers;
+use super::instance::Instance;
 use super::problem::Problem;
 use super::proxy::{RequestBody, ResponseBody};
+use super::site::Site;
 use super::upstream::Client;
 use crate::config::Authorization;
 
@@ -25,16 +27,15 @@ pub(crate) struct Authorizer {
     client: Client,
     to: Uri,
     limit: Duration,
+    instance: Arc<Instance>,
     format: Arc<ProblemFormat>,
 }
 
 impl Authorizer {
-    pub(crate) fn new(
-        client: Client,
-        settings: &Authorization,
-        format: Arc<ProblemFormat>,
-    ) -> Self {
-        Self { client, to: settings.url.0.clone(), limit: settings.timeout.0, format }
+    pub(crate) fn new(client: Client, settings: &Authorization, site: &Site) -> Self {
+        let (instance, format) = (Arc::clone(&site.instance), Arc::clone(&site.format));
+        let (to, limit) = (settings.url.0.clone(), settings.timeout.0);
+        Self { client, to, limit, instance, format }
     }
 
     /// `Err` is the answer to the client.
@@ -79,6 +80,7 @@ impl Authorizer {
         for name in [CONTENT_LENGTH, CONTENT_TYPE, http::header::HOST, http::header::EXPECT] {
             asked.headers_mut().remove(name);
         }
+        self.instance.mark(asked.headers_mut());
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
         let said = [
             (ORIGINAL_METHOD, request.method().as_str().to_owned()),

@@ -131,7 +131,7 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace(['"', '\\'], ""))
 }
 
-fn append(headers: &mut HeaderMap, name: HeaderName, last: &str) {
+pub(super) fn append(headers: &mut HeaderMap, name: HeaderName, last: &str) {
     let before = headers.get_all(&name).iter().filter_map(|value| value.to_str().ok());
     let all: Vec<&str> = before.chain([last]).collect();
     if let Ok(value) = HeaderValue::try_from(all.join(", ")) {

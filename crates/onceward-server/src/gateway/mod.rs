@@ -9,6 +9,7 @@ mod authorize;
 mod cors;
 mod files;
 mod headers;
+mod instance;
 mod listener;
 mod patient;
 mod problem;
@@ -43,7 +44,7 @@ use crate::admin::Admin;
 use crate::api;
 use crate::census::Census;
 use crate::claims::{Claims, Door};
-use crate::config::{self, Config, StoreKind};
+use crate::config::{self, Config, LoopError, OwnAddress, StoreKind};
 use crate::desk::Reception;
 use crate::health::Health;
 use crate::metrics::Metrics;
@@ -64,6 +65,8 @@ pub struct Gateway {
     base: Base,
     sites: Arc<ArcSwap<Site>>,
     addresses: Vec<SocketAddr>,
+    /// All addresses that it listens on.
+    own: Vec<OwnAddress>,
     /// Of the listeners that speak TLS.
     certificates: Vec<Certificate>,
     threads: Vec<JoinHandle<()>>,
@@ -89,6 +92,9 @@ pub enum StartError {
     /// Certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Requests would come back to the gateway.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
     /// An address is in use, or not this machine's.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -110,6 +116,9 @@ pub enum ReloadError {
     /// Certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Requests would come back to the gateway.
+    #[error(transparent)]
+    Loop(#[from] LoopError),
     /// Only a restart changes this.
     #[error("{0} cannot change while the gateway runs: restart it")]
     NeedsRestart(&'static str),
@@ -134,6 +143,8 @@ impl Gateway {
         let places = Arc::new(Semaphore::new(limits.connections));
         let certificates = certificates(&site.config)?;
         let bound = Addresses::bind(&site.config)?;
+        let own = bound.own();
+        site.config.check_loops(&own)?;
         let addresses = bound.listeners.iter().map(BoundAddress::address).collect();
         let mut threads = Vec::new();
         for (listener, certificate) in bound.listeners.into_iter().zip(&certificates) {
@@ -153,6 +164,7 @@ impl Gateway {
             base,
             sites,
             addresses,
+            own,
             certificates,
             threads,
             stop,
@@ -243,6 +255,7 @@ impl Gateway {
         if config.claims != current.claims {
             return Err(ReloadError::NeedsRestart("claims"));
         }
+        config.check_loops(&self.own)?;
         let site = Site::build(config, &self.base)?;
         let read: Result<Vec<_>, _> =
             self.certificates.iter().map(|(files, _)| tls::server(files)).collect();

@@ -20,12 +20,13 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::headers::{self, FENCE, OPERATION, Peer};
+use super::instance::Instance;
 use super::problem::Problem;
+use super::site::Site;
 use super::target;
 use super::timed::{Timed, TooSlow};
 use super::upgrade::Tunnel;
 use super::upstream::{Asked, Client, Failed};
-use crate::config;
 use crate::traces;
 
 /// The body of a request on its way to the upstream.
@@ -41,6 +42,7 @@ pub(crate) type ResponseBody = Either<Timed<Incoming>, Full<Bytes>>;
 pub(crate) struct Proxy {
     client: Client,
     to: Arc<To>,
+    instance: Arc<Instance>,
 }
 
 /// Where requests go.
@@ -56,11 +58,8 @@ struct To {
 }
 
 impl Proxy {
-    pub(crate) fn new(
-        client: Client,
-        upstream: &config::Upstream,
-        format: Arc<ProblemFormat>,
-    ) -> Self {
+    pub(crate) fn new(client: Client, site: &Site) -> Self {
+        let upstream = &site.config.upstream;
         let uri = &upstream.url.0;
         let to = To {
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
@@ -69,9 +68,9 @@ impl Proxy {
             response_timeout: upstream.response_timeout.0,
             body_timeout: upstream.body_timeout.0,
             http2: upstream.http2,
-            format,
+            format: Arc::clone(&site.format),
         };
-        Self { client, to: Arc::new(to) }
+        Self { client, to: Arc::new(to), instance: Arc::clone(&site.instance) }
     }
 
     async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
@@ -89,6 +88,7 @@ impl Proxy {
             }
             headers::prepare(&mut head, &peer);
         }
+        self.instance.mark(&mut head.headers);
         if let Some(execution) = &execution {
             announce(&mut head, execution);
         }

@@ -14,6 +14,7 @@ use onceward_stores::SharedStore;
 
 use super::cors::Cors;
 use super::headers::{self, Peer};
+use super::instance::Instance;
 use super::quota::Quota;
 use super::room::Room;
 use crate::api::{Tokens, TokensError};
@@ -33,6 +34,7 @@ pub(crate) struct Site {
     pub(crate) cors: Cors,
     /// How the gateway's own refusals are written.
     pub(crate) format: Arc<ProblemFormat>,
+    pub(crate) instance: Arc<Instance>,
     /// Who may use the APIs.
     pub(crate) tokens: Tokens,
     /// How long what operators decide is kept.
@@ -80,6 +82,7 @@ pub(crate) struct Base {
     pub(crate) identity: Identity,
     metrics: Arc<Metrics>,
     room: Room,
+    instance: Arc<Instance>,
 }
 
 impl Base {
@@ -107,7 +110,8 @@ impl Base {
         let engine = engine.build();
         let room = Room::new(config.limits.buffer_bytes.0);
         let metrics = Arc::clone(metrics);
-        Ok(Self { store: shared, engine, resolver, identity, metrics, room })
+        let instance = Arc::new(Instance::new());
+        Ok(Self { store: shared, engine, resolver, identity, metrics, room, instance })
     }
 }
 
@@ -129,9 +133,9 @@ impl Site {
         }
         let layer = layer.observer(Arc::clone(&base.metrics) as Arc<dyn Observer>).build()?;
         let (tokens, keeping) = (Tokens::read(&config.tokens)?, Arc::new(Keeping::of(&config)));
-        let (cors, room) = (Cors::new(&config.cors), base.room.clone());
-        let format = Arc::new(config.problem_format());
-        Ok(Self { layer, config, room, cors, format, tokens, keeping })
+        let (cors, format) = (Cors::new(&config.cors), Arc::new(config.problem_format()));
+        let (room, instance) = (base.room.clone(), Arc::clone(&base.instance));
+        Ok(Self { layer, config, room, cors, format, instance, tokens, keeping })
     }
 
     /// Takes out of a request what only trusted peers may say.

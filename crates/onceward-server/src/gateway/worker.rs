@@ -98,6 +98,9 @@ impl Stack {
         mut request: Request<Incoming>,
         mut peer: Peer,
     ) -> Result<Response<AnswerBody>, Infallible> {
+        if let Err(looped) = self.site.instance.check(request.headers()) {
+            return Ok(looped.response(&self.site.format).map(AnswerBody::passed));
+        }
         peer.trusted = self.site.config.scope.trusted_peers.contains(peer.host);
         self.site.distrust(&mut request, &peer);
         if let Some(authorizer) = &self.authorizer
@@ -127,10 +130,9 @@ impl Stack {
     fn build(site: Arc<Site>) -> Result<Self, TlsError> {
         let client = Client::new(&site.config.upstream)?;
         let authorizer = site.config.authorization.as_ref();
-        let authorizer = authorizer
-            .map(|settings| Authorizer::new(client.clone(), settings, Arc::clone(&site.format)));
-        let service =
-            site.layer.layer(Proxy::new(client, &site.config.upstream, Arc::clone(&site.format)));
+        let authorizer =
+            authorizer.map(|settings| Authorizer::new(client.clone(), settings, &site));
+        let service = site.layer.layer(Proxy::new(client, &site));
         Ok(Self { site, service, authorizer })
     }
 }

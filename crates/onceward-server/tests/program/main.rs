@@ -6,6 +6,7 @@ mod canary;
 mod demo;
 mod ear;
 mod kills;
+mod loops;
 mod pair;
 mod ports;
 mod process;

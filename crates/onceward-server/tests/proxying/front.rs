@@ -33,13 +33,14 @@ impl Settings<'_> {
              [upstream]\nurl = \"{upstream}\"\n{more}\n[store]\nurl = \"memory:\"\n{tables}"
         );
         let config = Config::parse(&text, Path::new("test.toml")).unwrap();
-        Front { gateway: Gateway::start(config).await.unwrap() }
+        Front { gateway: Gateway::start(config.clone()).await.unwrap(), config }
     }
 }
 
 /// A gateway, and what clients do with it.
 pub(crate) struct Front {
     gateway: Gateway,
+    config: Config,
 }
 
 impl Front {
@@ -55,6 +56,13 @@ impl Front {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.gateway.addresses()[0]
+    }
+
+    /// Reloads with another upstream; the error as text.
+    pub(crate) fn reload_upstream(&self, url: &str) -> Result<(), String> {
+        let mut config = self.config.clone();
+        config.upstream.url = url.parse().unwrap();
+        self.gateway.reload(config).map_err(|error| error.to_string())
     }
 
     pub(crate) async fn connect(&self) -> Wire {

@@ -5,6 +5,7 @@ mod bounds;
 mod callers;
 mod certificates;
 mod front;
+mod loops;
 mod messages;
 mod service;
 mod streams;

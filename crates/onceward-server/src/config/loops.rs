@@ -1,0 +1,127 @@
+//! Addresses that requests are sent to, and that are the gateway's own.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use http::Uri;
+
+use super::Config;
+
+/// Longest time for a name to be looked up. A name that is not found in time is no error: the
+/// service may start later, and a loop is found when its first request comes back.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// An address of the gateway, and the setting that it comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct OwnAddress {
+    pub(crate) setting: String,
+    pub(crate) address: SocketAddr,
+}
+
+/// A setting that sends requests back to the gateway.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{setting}: {url} leads to {found}, which is this gateway's own address ({own}): requests \
+     would come back to it again and again; give the address of the service"
+)]
+pub struct LoopError {
+    setting: &'static str,
+    url: String,
+    found: SocketAddr,
+    own: String,
+}
+
+impl Config {
+    /// The addresses that it listens on, but for those whose port the system chooses.
+    pub(crate) fn own_addresses(&self) -> Vec<OwnAddress> {
+        let listeners = self.listeners.iter().enumerate();
+        let listeners =
+            listeners.map(|(number, it)| (format!("listeners[{number}].address"), it.address));
+        let admin = self.admin.map(|it| ("admin.address".to_owned(), it.address));
+        let claims = self.claims.map(|it| ("claims.address".to_owned(), it.address));
+        let own = listeners.chain(admin).chain(claims);
+        let own = own.map(|(setting, address)| OwnAddress { setting, address });
+        own.filter(|own| own.address.port() != 0).collect()
+    }
+
+    /// Refuses an upstream or an authorization that is the gateway itself.
+    pub(crate) fn check_loops(&self, own: &[OwnAddress]) -> Result<(), LoopError> {
+        let authorization = self.authorization.as_ref();
+        let authorization = authorization.map(|it| ("authorization.url", &it.url));
+        for (setting, url) in
+            [("upstream.url", &self.upstream.url)].into_iter().chain(authorization)
+        {
+            for found in look_up(&url.0) {
+                if let Some(own) = own.iter().find(|own| leads_to(found, own.address)) {
+                    let (url, own) = (url.to_string(), own.setting.clone());
+                    return Err(LoopError { setting, url, found, own });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of a URL's host; none if they cannot be found in time.
+fn look_up(url: &Uri) -> Vec<SocketAddr> {
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    if let Ok(host) = host.parse::<IpAddr>() {
+        return vec![SocketAddr::new(host, port)];
+    }
+    let (found, finding) = mpsc::channel();
+    // A thread of its own, as the system's look-up cannot be given up.
+    thread::spawn(move || {
+        let addresses = (host, port).to_socket_addrs();
+        let _nobody_waits_any_more = found.send(addresses.map(Vec::from_iter));
+    });
+    finding.recv_timeout(LOOKUP_TIMEOUT).ok().and_then(Result::ok).unwrap_or_default()
+}
+
+/// Whether a connection to an address comes to a socket that is bound to `own`.
+fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
+    let host = match address.ip().to_canonical() {
+        // A connection to no address in particular goes to this machine.
+        IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(host) if host.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        host => host,
+    };
+    let same = match own.ip().to_canonical() {
+        IpAddr::V4(own) if own.is_unspecified() => host.is_ipv4() && is_local(host),
+        IpAddr::V6(own) if own.is_unspecified() => is_local(host),
+        own => own == host,
+    };
+    address.port() == own.port() && same
+}
+
+/// Whether an address is one of this machine's: only then can a socket be bound to it.
+fn is_local(host: IpAddr) -> bool {
+    host.is_loopback() || UdpSocket::bind((host, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_leads_to_a_socket_of_its_port_that_takes_it() {
+        for (address, own, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "0.0.0.0:80", true),
+            ("127.0.0.1:80", "[::]:80", true),
+            ("[::1]:80", "[::]:80", true),
+            ("[::1]:80", "0.0.0.0:80", false),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("192.0.2.1:80", "0.0.0.0:80", false),
+            ("192.0.2.1:80", "[::]:80", false),
+        ] {
+            let led = leads_to(address.parse().unwrap(), own.parse().unwrap());
+            assert_eq!(led, expected, "{address} to {own}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Requests that come back to a gateway that has seen them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use crate::front::{Front, Settings};
+use crate::service::Service;
+
+/// Passes connections on to an address that is known later. A gateway cannot tell it from a
+/// service, so no check at its start finds the loop.
+struct Relay {
+    address: SocketAddr,
+    to: watch::Sender<Option<SocketAddr>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (to, known) = watch::channel(None);
+        let connections = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::Relaxed);
+                let mut known = known.clone();
+                tokio::spawn(async move {
+                    let to = known.wait_for(Option::is_some).await.unwrap().unwrap();
+                    let mut server = TcpStream::connect(to).await.unwrap();
+                    copy_bidirectional(&mut client, &mut server).await.ok();
+                });
+            }
+        });
+        Self { address, to, connections }
+    }
+
+    fn base(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+async fn assert_refused(front: &Front, relay: &Relay) {
+    assert_eq!(front.get("/x").await.problem(), (508, "LOOP_DETECTED".into()));
+    let put = "PUT /x HTTP/1.1\r\nhost: shop\r\ncontent-length: 2\r\n\r\n{}";
+    assert_eq!(front.send(put).await.problem(), (508, "LOOP_DETECTED".into()));
+    assert_eq!(front.post("/x", "k", "").await.problem(), (508, "LOOP_DETECTED".into()));
+    // One round each, on connections that may be kept; not as many as there are files.
+    let connections = relay.connections.load(Ordering::Relaxed);
+    assert!(connections <= 3, "{connections} connections");
+    // A 508 says no more about the key than any 5xx.
+    let retry = front.post("/x", "k", "").await;
+    assert_eq!(retry.problem(), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_comes_back_is_refused_and_not_sent_on() {
+    let relay = Relay::start().await;
+    let front = Settings::default().before(&relay.base()).await;
+    relay.to.send_replace(Some(front.address()));
+    assert_refused(&front, &relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_gateways_that_point_at_each_other_refuse_what_comes_back() {
+    let relay = Relay::start().await;
+    let second = Settings::default().before(&relay.base()).await;
+    let first = Settings::default().before(&format!("http://{}", second.address())).await;
+    relay.to.send_replace(Some(first.address()));
+    assert_refused(&first, &relay).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_to_the_own_address_is_refused() {
+    let service = Service::start().await;
+    let front = Front::before(&service).await;
+    let told = front.reload_upstream(&format!("http://{}", front.address())).unwrap_err();
+    assert!(told.contains("upstream.url") && told.contains("listeners[0].address"), "{told}");
+    assert_eq!(front.post("/x", "k", "").await.status, 201);
+    assert_eq!(front.reload_upstream(&service.base()), Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_before_another_one_is_no_loop() {
+    let service = Service::start().await;
+    let second = Front::before(&service).await;
+    let first = Settings::default().before(&format!("http://{}", second.address())).await;
+    assert_eq!(first.post("/x", "k", "onceward-via: another\r\n").await.status, 201);
+    let seen = service.last();
+    let passed: Vec<&str> = seen.header("onceward-via").unwrap().split(", ").collect();
+    assert_eq!((passed.len(), passed[0]), (3, "another"));
+    assert_ne!(passed[1], passed[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authorization_that_leads_back_is_refused() {
+    let service = Service::start().await;
+    let relay = Relay::start().await;
+    let tables =
+        format!("[scope]\nsingle_tenant = true\n[authorization]\nurl = \"{}\"", relay.base());
+    let front = Front::with(&service, &tables).await;
+    relay.to.send_replace(Some(front.address()));
+    let refused = front.post("/x", "k", "").await;
+    assert_eq!(refused.problem(), (503, "AUTHORIZATION_UNAVAILABLE".into()));
+    assert_eq!((relay.connections.load(Ordering::Relaxed), service.runs()), (1, 0));
+}
