@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::rules::{CompletionLost, Mode, RuleSettings, StoreDown};
-use super::{Config, Owner, Seconds, Store, StoreKind};
+use super::{Caps, Config, Owner, Seconds, Store, StoreKind};
 
 /// Something that works and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +78,9 @@ pub fn lint(config: &Config) -> Vec<Warning> {
                 .into(),
         );
     }
+    for (setting, why) in quotas_of(config) {
+        warn(setting, why.into());
+    }
     let mut rules = |place: &str, rules: &RuleSettings| {
         rules_of(place, rules, config).into_iter().for_each(|it| warn(&it.setting, it.why));
     };
@@ -109,6 +112,25 @@ fn store_of(store: &Store) -> Option<(&'static str, &'static str)> {
         )),
         (StoreKind::Embedded, false) | (StoreKind::Redis | StoreKind::Postgres, _) => None,
     }
+}
+
+fn quotas_of(config: &Config) -> Vec<(&'static str, &'static str)> {
+    let (caller, total) = (config.quotas.caller(), config.quotas.total);
+    let mut warnings = Vec::new();
+    if config.scope.single_tenant && caller != Caps::NONE {
+        warnings.push((
+            "quotas",
+            "with scope.single_tenant all callers are one, and only [quotas.total] counts",
+        ));
+    }
+    for (setting, caps) in
+        [("quotas.new_keys_burst", caller), ("quotas.total.new_keys_burst", total)]
+    {
+        if caps.new_keys_burst > 0 && caps.new_keys_per_second == 0 {
+            warnings.push((setting, "it limits nothing without new_keys_per_second"));
+        }
+    }
+    warnings
 }
 
 fn rules_of(place: &str, rules: &RuleSettings, config: &Config) -> Vec<Warning> {
@@ -201,6 +223,8 @@ mod tests {
             ("[scope]\ncaller = \"each_credential\"", "scope.caller"),
             ("[[listeners]]\naddress = \"0.0.0.0:8080\"", "scope.caller"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
+            ("[quotas]\nnew_keys_burst = 9", "quotas.new_keys_burst"),
+            ("[quotas.total]\nnew_keys_burst = 9", "quotas.total.new_keys_burst"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
             ("[defaults]\nmode = \"shadow\"", "defaults.mode"),

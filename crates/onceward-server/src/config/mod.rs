@@ -340,7 +340,7 @@ impl Authorization {
 pub struct Quotas {
     /// New keys a second of one caller, on average.
     pub new_keys_per_second: u32,
-    /// New keys that it may use at once.
+    /// New keys that it may use at once; 0 is what it may use in [`BURST_SECONDS`].
     pub new_keys_burst: u32,
     /// Keys of one caller within their retention.
     pub live_keys: u64,
@@ -352,13 +352,9 @@ pub struct Quotas {
 
 impl Default for Quotas {
     fn default() -> Self {
-        Self {
-            new_keys_per_second: 100,
-            new_keys_burst: 1000,
-            live_keys: 0,
-            live_bytes: Bytes(0),
-            total: Caps::NONE,
-        }
+        // None: a gateway cannot tell a service that has one token for all of its users from a
+        // client that floods, and a store that is full refuses new keys by itself.
+        Self::UNLIMITED
     }
 }
 
@@ -385,7 +381,7 @@ impl Quotas {
 pub struct Caps {
     /// New keys a second, on average.
     pub new_keys_per_second: u32,
-    /// New keys at once.
+    /// New keys at once; 0 is what may be used in [`BURST_SECONDS`].
     pub new_keys_burst: u32,
     /// Keys within their retention.
     pub live_keys: u64,
@@ -397,6 +393,20 @@ impl Caps {
     /// No limit at all.
     pub const NONE: Self =
         Self { new_keys_per_second: 0, new_keys_burst: 0, live_keys: 0, live_bytes: Bytes(0) };
+}
+
+/// So many seconds of new keys may be used at once where nothing else is set: as long as a client
+/// that was held up needs to catch up.
+pub const BURST_SECONDS: u32 = 10;
+
+impl Caps {
+    /// New keys that may be used at once.
+    pub fn burst(&self) -> u32 {
+        match self.new_keys_burst {
+            0 => self.new_keys_per_second.saturating_mul(BURST_SECONDS),
+            burst => burst,
+        }
+    }
 }
 
 impl Default for Caps {

@@ -13,6 +13,7 @@ use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 
 use crate::config::{Caps, Quotas};
+use crate::rarely::Rarely;
 
 const SHARDS: usize = 16;
 
@@ -40,6 +41,8 @@ pub(crate) struct Quota {
     all: Mutex<Usage>,
     shards: [Mutex<Shard>; SHARDS],
     hasher: std::hash::RandomState,
+    caller_lines: Lines,
+    total_lines: Lines,
 }
 
 /// What one caller uses.
@@ -58,11 +61,61 @@ struct Usage {
 
 /// Why a new key is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
-    /// Too fast: it may go on after this.
-    Rate(Duration),
-    /// Too much is kept: some of it goes after this.
-    Kept(Duration),
+struct Over {
+    cap: Cap,
+    /// After this there is room again.
+    wait: Duration,
+}
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cap {
+    /// New keys a second.
+    Rate,
+    /// Keys within their retention.
+    Keys,
+    /// Bytes of their responses.
+    Bytes,
+}
+
+impl Cap {
+    const fn setting(self) -> &'static str {
+        match self {
+            Self::Rate => "new_keys_per_second",
+            Self::Keys => "live_keys",
+            Self::Bytes => "live_bytes",
+        }
+    }
+}
+
+/// Log lines about limits that are hit, for each of them.
+#[derive(Debug, Default)]
+struct Lines {
+    rate: Rarely,
+    keys: Rarely,
+    bytes: Rarely,
+}
+
+impl Lines {
+    /// Tells that a limit of the section `of` refused a new key.
+    fn refused(&self, of: &str, over: Over) {
+        let line = match over.cap {
+            Cap::Rate => &self.rate,
+            Cap::Keys => &self.keys,
+            Cap::Bytes => &self.bytes,
+        };
+        if let Some(times) = line.occurred() {
+            let setting = format!("{of}.{}", over.cap.setting());
+            tracing::warn!(%setting, times, "over a quota: new keys get 429");
+        }
+    }
+}
+
+/// A limit that is hit, and where it is set.
+struct Refusal<'q> {
+    of: &'static str,
+    over: Over,
+    lines: &'q Lines,
 }
 
 impl Quota {
@@ -76,7 +129,19 @@ impl Quota {
         let (shards, hasher) = (std::array::from_fn(empty), Default::default());
         let (caller, total) = (quotas.caller(), quotas.total);
         let all = Mutex::new(Usage::new(Instant::now(), &total));
-        Self { caller, total, retention, store, identity, all, shards, hasher }
+        let (caller_lines, total_lines) = Default::default();
+        Self {
+            caller,
+            total,
+            retention,
+            store,
+            identity,
+            all,
+            shards,
+            hasher,
+            caller_lines,
+            total_lines,
+        }
     }
 
     /// What all callers use, brought up to date.
@@ -93,11 +158,13 @@ impl Quota {
         (self.caller != Caps::NONE).then(|| self.with_usage(scope, act))
     }
 
-    fn over(&self, scope: &Scope) -> Option<Over> {
+    fn over(&self, scope: &Scope) -> Option<Refusal<'_>> {
         let caller = self.with_caller(scope, |usage| usage.over(&self.caller, self.retention));
-        caller
-            .flatten()
-            .or_else(|| self.with_all(|usage| usage.over(&self.total, self.retention)).flatten())
+        if let Some(over) = caller.flatten() {
+            return Some(Refusal { of: "quotas", over, lines: &self.caller_lines });
+        }
+        let total = self.with_all(|usage| usage.over(&self.total, self.retention)).flatten();
+        total.map(|over| Refusal { of: "quotas.total", over, lines: &self.total_lines })
     }
 
     fn with_usage<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> T {
@@ -134,7 +201,10 @@ impl Admission for Quota {
                 None => Ok(()),
                 // A retry needs no new key, and gets its answer.
                 Some(_) if self.is_known(intent).await => Ok(()),
-                Some(Over::Rate(wait) | Over::Kept(wait)) => Err(wait),
+                Some(Refusal { of, over, lines }) => {
+                    lines.refused(of, over);
+                    Err(over.wait)
+                }
             }
         })
     }
@@ -153,7 +223,7 @@ impl Admission for Quota {
 
 impl Usage {
     fn new(now: Instant, caps: &Caps) -> Self {
-        let tokens = f64::from(caps.new_keys_burst);
+        let tokens = f64::from(caps.burst());
         Self { tokens, updated: now, live: [(0, 0); PARTS], part: 0, part_since: now }
     }
 
@@ -161,7 +231,7 @@ impl Usage {
     fn refresh(&mut self, now: Instant, caps: &Caps, retention: Duration) {
         let passed = now.saturating_duration_since(self.updated).as_secs_f64();
         let rate = f64::from(caps.new_keys_per_second);
-        self.tokens = (self.tokens + passed * rate).min(f64::from(caps.new_keys_burst));
+        self.tokens = (self.tokens + passed * rate).min(f64::from(caps.burst()));
         self.updated = now;
         let part = retention / PARTS as u32;
         for _ in 0..PARTS {
@@ -187,16 +257,21 @@ impl Usage {
     fn over(&self, caps: &Caps, retention: Duration) -> Option<Over> {
         if caps.new_keys_per_second > 0 && self.tokens < 1.0 {
             let missing = (1.0 - self.tokens) / f64::from(caps.new_keys_per_second);
-            return Some(Over::Rate(Duration::from_secs_f64(missing)));
+            return Some(Over { cap: Cap::Rate, wait: Duration::from_secs_f64(missing) });
         }
         let (keys, bytes) = self.live.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
-        let full = caps.live_keys > 0 && keys >= caps.live_keys
-            || caps.live_bytes.0 > 0 && bytes >= caps.live_bytes.0;
-        full.then_some(Over::Kept(retention / PARTS as u32))
+        let cap = if caps.live_keys > 0 && keys >= caps.live_keys {
+            Cap::Keys
+        } else if caps.live_bytes.0 > 0 && bytes >= caps.live_bytes.0 {
+            Cap::Bytes
+        } else {
+            return None;
+        };
+        Some(Over { cap, wait: retention / PARTS as u32 })
     }
 
     fn is_unused(&self, caps: &Caps) -> bool {
-        self.tokens >= f64::from(caps.new_keys_burst) && self.live.iter().all(|it| *it == (0, 0))
+        self.tokens >= f64::from(caps.burst()) && self.live.iter().all(|it| *it == (0, 0))
     }
 }
 
@@ -217,7 +292,7 @@ mod tests {
         let mut usage = Usage::new(start, &caps);
         usage.tokens -= 3.0;
         let wait = Duration::from_millis(100);
-        assert_eq!(usage.over(&caps, HOUR), Some(Over::Rate(wait)));
+        assert_eq!(usage.over(&caps, HOUR), Some(Over { cap: Cap::Rate, wait }));
         usage.refresh(start + wait, &caps, HOUR);
         assert_eq!(usage.over(&caps, HOUR), None);
         usage.refresh(start + HOUR, &caps, HOUR);
@@ -227,11 +302,11 @@ mod tests {
     #[test]
     fn what_is_kept_counts_until_its_retention_ends() {
         let (start, caps) = (Instant::now(), caps());
-        for full in [(100, 0), (0, 1000)] {
+        for (full, expected) in [((100, 0), Cap::Keys), ((0, 1000), Cap::Bytes)] {
             let mut usage = Usage::new(start, &caps);
             *usage.newest() = full;
             usage.refresh(start + HOUR * 9 / 10, &caps, HOUR);
-            assert!(matches!(usage.over(&caps, HOUR), Some(Over::Kept(_))), "{full:?}");
+            assert_eq!(usage.over(&caps, HOUR).map(|over| over.cap), Some(expected));
             usage.refresh(start + HOUR, &caps, HOUR);
             assert_eq!(usage.over(&caps, HOUR), None, "{full:?}");
             assert!(usage.is_unused(&caps));

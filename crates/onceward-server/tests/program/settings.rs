@@ -76,6 +76,29 @@ fn a_reload_changes_the_rules_and_a_bad_one_changes_nothing() {
 }
 
 #[test]
+fn a_quota_that_is_hit_is_logged_once_with_its_setting() {
+    let book = Book::open();
+    let directory = tempfile::tempdir().unwrap();
+    let (file, logs) = (directory.path().join("onceward.toml"), directory.path().join("logs"));
+    fs::write(&file, "[quotas.total]\nlive_keys = 2\n").unwrap();
+    let more = ["--config", file.to_str().unwrap()];
+    let records = directory.path().join("records");
+    let gateway = Program::gateway_logging(book.address, &records, &more, &logs);
+    let status = |key: &str| post(gateway.address(), "0", key).unwrap().status;
+    assert_eq!([status("k1"), status("k2"), status("k3"), status("k4")], [201, 201, 429, 429]);
+    let end = Instant::now() + Duration::from_secs(10);
+    let told = loop {
+        let told = fs::read_to_string(&logs).unwrap();
+        if told.contains("quotas.total.live_keys") {
+            break told;
+        }
+        assert!(Instant::now() < end, "no line: {told}");
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(told.matches("quotas.total.live_keys").count(), 1, "{told}");
+}
+
+#[test]
 fn a_second_gateway_on_the_same_records_is_refused() {
     let book = Book::open();
     let data = tempfile::tempdir().unwrap();

@@ -211,6 +211,31 @@ async fn one_who_floods_gets_429_and_nobody_else_notices() {
     assert_eq!(service.runs(), 30 - refused + 5);
 }
 
+/// A service often has one token for all of its users.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_service_with_one_token_is_not_limited_by_default() {
+    const KEYS: usize = 2500;
+    let service = Service::start().await;
+    let front = Front::with(&service, "").await;
+    let mut wire = front.connect().await;
+    for number in 0..KEYS {
+        let token = "authorization: Bearer t\r\n";
+        wire.send(&post("/x", &format!("k{number}"), token)).await;
+        assert_eq!(wire.answer().await.status, 201, "key {number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_without_a_burst_is_a_rate_and_not_a_ban() {
+    let service = Service::start().await;
+    for table in ["quotas", "quotas.total"] {
+        let tables = format!("[{table}]\nnew_keys_per_second = 1");
+        let front = Front::with(&service, &tables).await;
+        let token = "authorization: Bearer t\r\n";
+        assert_eq!(front.post("/x", "k", token).await.status, 201, "{table}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_keeps_is_limited_by_number_and_by_bytes() {
     let service = Service::start().await;
