@@ -36,7 +36,8 @@ pub(super) struct Serving {
     pub(super) places: Arc<Semaphore>,
 }
 
-/// Serves connections until `stop`, and then those that are open until they are idle.
+/// Serves connections until `stop`, and then those that are open until they are idle. Returns
+/// only when all is off: until then, work whose client has gone goes on in this runtime.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     serving: Serving,
@@ -71,17 +72,14 @@ pub(super) async fn serve(
         });
     }
     drop(listener);
-    let ended = async { while connections.join_next().await.is_some() {} };
-    tokio::select! {
-        biased;
-        _ = stop.wait_for(|running| *running == Running::Off) => {}
-        () = ended => {}
-    }
+    let _or_the_gateway_is_gone = stop.wait_for(|running| *running == Running::Off).await;
     Ok(())
 }
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
-type Stop = watch::Receiver<Running>;
+
+/// Tells how long a gateway goes on.
+pub(super) type Stop = watch::Receiver<Running>;
 
 /// How long a gateway goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +88,8 @@ pub(super) enum Running {
     On,
     /// Until what is running has ended.
     WindingUp,
+    /// Until what is running has been answered: with a problem, where the upstream has not.
+    CutOff,
     /// Not at all: what is running is dropped, as in a crash.
     Off,
 }
@@ -152,13 +152,13 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (worker, begun) = (Arc::clone(&serving.worker), Arc::new(AtomicBool::new(false)));
-    let beginning = Arc::clone(&begun);
+    let (beginning, stopping) = (Arc::clone(&begun), stop.clone());
     let service = service_fn(move |request| {
         beginning.store(true, Ordering::Relaxed);
-        let (worker, peer) = (Arc::clone(&worker), peer.clone());
+        let (worker, peer, stop) = (Arc::clone(&worker), peer.clone(), stopping.clone());
         async move {
             match target::check(&request) {
-                Ok(()) => worker.answer(request, peer).await,
+                Ok(()) => worker.answer(request, peer, stop).await,
                 Err(problem) => Ok(worker.refuse(problem, &request)),
             }
         }

@@ -6,7 +6,9 @@
 
 mod addresses;
 mod authorize;
+mod connections;
 mod cors;
+mod cut;
 mod files;
 mod headers;
 mod instance;
@@ -36,8 +38,9 @@ use onceward_core::{Drained, Reconciler, Sweeper, SystemAmbient};
 use onceward_stores::SharedStore;
 use rustls::ServerConfig;
 use tokio::runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::BoundAddress;
 use crate::admin::Admin;
@@ -50,6 +53,7 @@ use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::store;
 use addresses::Addresses;
+use connections::Connections;
 use listener::{Running, Serving};
 use worker::Worker;
 
@@ -71,6 +75,7 @@ pub struct Gateway {
     certificates: Vec<Certificate>,
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<Running>,
+    connections: Connections,
     metrics: Arc<Metrics>,
     health: Health,
     /// The sweeper, the health check, the admin address and claims: gone with the gateway.
@@ -81,6 +86,9 @@ pub struct Gateway {
 
 /// What a listener shows to clients, with the files that it came from.
 type Certificate = (config::ServerTls, Arc<ArcSwap<ServerConfig>>);
+
+/// Longest time for the last answers to be written, and for what still runs to be settled.
+const CUT_OFF_TIME: Duration = Duration::from_secs(1);
 
 /// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +148,7 @@ impl Gateway {
         let (stop, stopping) = watch::channel(Running::On);
         let limits = site.config.limits;
         files::allow_for(limits.connections);
-        let places = Arc::new(Semaphore::new(limits.connections));
+        let connections = Connections::new(limits.connections);
         let certificates = certificates(&site.config)?;
         let bound = Addresses::bind(&site.config)?;
         let own = bound.own();
@@ -151,7 +159,7 @@ impl Gateway {
             for socket in listener.into_sockets(threads_of(limits.threads))? {
                 let worker = Arc::new(Worker::new(Arc::clone(&sites))?);
                 let tls = certificate.as_ref().map(|(_, shown)| Arc::clone(shown));
-                let serving = Serving { worker, limits, tls, places: Arc::clone(&places) };
+                let serving = Serving { worker, limits, tls, places: connections.places() };
                 threads.push(spawn(socket, serving, stopping.clone())?);
             }
         }
@@ -168,6 +176,7 @@ impl Gateway {
             certificates,
             threads,
             stop,
+            connections,
             metrics,
         };
         gateway.start_background(&site.config)?;
@@ -266,15 +275,20 @@ impl Gateway {
         Ok(())
     }
 
-    /// Takes no more connections, and waits for what is running; what takes longer than the
-    /// configured time is marked as unknown.
-    pub async fn stop(mut self) -> Drained {
-        let limit = self.sites.load().config.limits.drain.0;
+    /// Takes no more connections, and waits for what is running. What takes longer than the
+    /// configured time is answered without its upstream, and marked as unknown.
+    pub async fn stop(self) -> Drained {
+        let end = Instant::now() + self.sites.load().config.limits.drain.0;
         self.stop.send_replace(Running::WindingUp);
-        let threads = mem::take(&mut self.threads);
-        let ended = tokio::task::spawn_blocking(|| join(threads));
-        let _they_are_left_alone = tokio::time::timeout(limit, ended).await;
-        self.base.engine.drain(Duration::from_secs(1)).await
+        let engine = &self.base.engine;
+        if timeout_at(end, self.connections.closed()).await.is_ok() {
+            // Work whose client has gone has the rest of the time.
+            let rest = end.saturating_duration_since(Instant::now()).max(CUT_OFF_TIME);
+            return engine.drain(rest).await;
+        }
+        self.stop.send_replace(Running::CutOff);
+        let answered = timeout(CUT_OFF_TIME, self.connections.closed());
+        tokio::join!(engine.drain(CUT_OFF_TIME), answered).0
     }
 }
 

@@ -14,7 +14,9 @@ use tracing::Instrument;
 
 use super::authorize::Authorizer;
 use super::cors::Cors;
+use super::cut::{CutRequest, cut_off};
 use super::headers::Peer;
+use super::listener::Stop;
 use super::problem::Problem;
 use super::proxy::{Proxy, ResponseBody};
 use super::site::Site;
@@ -51,11 +53,22 @@ impl Worker {
         &self,
         request: Request<Incoming>,
         peer: Peer,
+        stop: Stop,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (span, origin) = (traces::of_request(&request), Cors::origin(&request));
-        let stack = self.stack();
+        let (stack, cut) = (self.stack(), CutRequest::new(request.method()));
         let site = Arc::clone(&stack.site);
-        let mut answer = stack.walk(request, peer).instrument(span.clone()).await;
+        let answer = async {
+            tokio::select! {
+                biased;
+                answer = stack.walk(request, peer, &cut) => answer,
+                // What has begun goes on without an answer, until the engine's drain marks it.
+                () = cut_off(stop) => {
+                    Ok(cut.problem().response(&site.format).map(AnswerBody::passed))
+                }
+            }
+        };
+        let mut answer = answer.instrument(span.clone()).await;
         if let (Ok(response), Some(origin)) = (&mut answer, origin) {
             site.cors.finish(origin, response);
         }
@@ -97,6 +110,7 @@ impl Stack {
         mut self,
         mut request: Request<Incoming>,
         mut peer: Peer,
+        cut: &CutRequest,
     ) -> Result<Response<AnswerBody>, Infallible> {
         if let Err(looped) = self.site.instance.check(request.headers()) {
             return Ok(looped.response(&self.site.format).map(AnswerBody::passed));
@@ -120,6 +134,9 @@ impl Stack {
             },
             None => None,
         };
+        if room.is_some() {
+            cut.is_guarded();
+        }
         let total = room.as_ref().map(|_| limits.body_total.0);
         let pause = limits.body_timeout.0;
         let answer = self.service.call(request.map(|body| Timed::new(body, pause, total))).await;

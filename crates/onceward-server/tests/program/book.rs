@@ -157,6 +157,16 @@ pub(crate) fn post(to: SocketAddr, path: &str, key: &str) -> Option<Answer> {
     Line::open(to).post_and(path, key, "close")
 }
 
+/// A POST with a key.
+pub(crate) fn request(path: &str, key: &str, then: &str) -> String {
+    let body = format!("{{\"for\":\"{key}\"}}");
+    format!(
+        "POST /{path} HTTP/1.1\r\nhost: test\r\nidempotency-key: {key}\r\nconnection: {then}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
 /// A connection that is kept, and made again when it broke.
 pub(crate) struct Line {
     to: SocketAddr,
@@ -178,13 +188,7 @@ impl Line {
             Some(stream) => stream,
             None => self.connect()?,
         };
-        let body = format!("{{\"for\":\"{key}\"}}");
-        let request = format!(
-            "POST /{path} HTTP/1.1\r\nhost: test\r\nidempotency-key: {key}\r\nconnection: {then}\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        stream.get_mut().write_all(request.as_bytes()).ok()?;
+        stream.get_mut().write_all(request(path, key, then).as_bytes()).ok()?;
         let answer = Answer::read(&mut stream)?;
         self.stream = Some(stream);
         Some(answer)

@@ -1,11 +1,12 @@
 //! Kills, stops and pauses of the running gateway, judged by the service's own book.
 
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::book::{Answer, Book, post};
+use crate::book::{Answer, Book, post, request};
 use crate::process::{Program, free_port};
 
 /// How often the gateway is killed; `ONCEWARD_KILLS` sets it.
@@ -152,10 +153,27 @@ fn what_takes_longer_than_the_drain_is_marked_and_not_lost() {
     let begun = Instant::now();
     assert!(gateway.wait().0);
     assert!(begun.elapsed() < Duration::from_secs(4));
-    drop(slow);
+    let cut = slow.join().unwrap().expect("an answer");
+    assert_eq!((cut.status, cut.code()), (503, Some("GATEWAY_STOPPING")));
     let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
     assert_eq!(end_of(gateway.address(), "5000", "slow"), End::Unknown);
     assert_eq!(book.effects("slow"), 1);
+}
+
+#[test]
+fn a_drain_waits_for_work_whose_client_has_gone() {
+    let book = Book::open();
+    let data = tempfile::tempdir().unwrap();
+    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    let mut client = std::net::TcpStream::connect(gateway.address()).unwrap();
+    client.write_all(request("700", "gone", "close").as_bytes()).unwrap();
+    book.wait_for("gone");
+    drop(client);
+    gateway.signal("-TERM");
+    assert!(gateway.wait().0);
+    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    assert!(post(gateway.address(), "700", "gone").unwrap().is_replay());
+    assert_eq!(book.effects("gone"), 1);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use onceward_core::Drained;
 use onceward_server::config::Config;
 use onceward_server::gateway::Gateway;
 
@@ -63,6 +64,11 @@ impl Front {
         let mut config = self.config.clone();
         config.upstream.url = url.parse().unwrap();
         self.gateway.reload(config).map_err(|error| error.to_string())
+    }
+
+    /// Stops it as SIGTERM does.
+    pub(crate) async fn stop(self) -> Drained {
+        self.gateway.stop().await
     }
 
     pub(crate) async fn connect(&self) -> Wire {

@@ -4,6 +4,7 @@
 mod bounds;
 mod callers;
 mod certificates;
+mod drain;
 mod front;
 mod loops;
 mod messages;
