@@ -24,7 +24,7 @@ use super::instance::Instance;
 use super::problem::Problem;
 use super::site::Site;
 use super::target;
-use super::timed::{Timed, TooSlow};
+use super::timed::{BrokenRequest, Timed, TooSlow};
 use super::upgrade::Tunnel;
 use super::upstream::{Asked, Client, Failed};
 use crate::traces;
@@ -173,14 +173,17 @@ impl To {
             client.prepare(&mut response);
         }
         *response.version_mut() = Version::HTTP_11;
-        response.map(|body| Either::Left(Timed::new(body, self.body_timeout, None)))
+        response.map(|body| Either::Left(Timed::response(body, self.body_timeout)))
     }
 
     fn unanswered(&self, failed: &Failed, client: ClientSide) -> Response<ResponseBody> {
-        tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
         if failed.is_caused_by::<TooSlow>() {
             return TOO_SLOW.response(&self.format);
         }
+        if failed.is_caused_by::<BrokenRequest>() {
+            return BROKEN.response(&self.format);
+        }
+        tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
         let why = match failed.asked {
             Asked::Never => {
                 "The service behind the gateway could not be reached. The request was \
@@ -232,6 +235,18 @@ const TOO_SLOW: Problem<'static> = Problem {
     code: "REQUEST_TOO_SLOW",
     title: "The request is too slow",
     detail: "The request's body came too slowly. The service may have seen the beginning of it.",
+    retryable: false,
+    same_key: false,
+    operation: None,
+};
+
+/// The same of a body that broke off, or whose chunks are malformed.
+const BROKEN: Problem<'static> = Problem {
+    status: StatusCode::BAD_REQUEST,
+    code: "INVALID_REQUEST_BODY",
+    title: "The request body did not arrive whole",
+    detail: "The request's body broke off, or its chunks are malformed. The service may have seen \
+             the beginning of it.",
     retryable: false,
     same_key: false,
     operation: None,

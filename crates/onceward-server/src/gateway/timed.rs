@@ -18,7 +18,20 @@ pub(crate) struct Timed<B> {
     end: Option<Instant>,
     /// Set while nothing comes.
     waiting: Option<Pin<Box<Sleep>>>,
+    sender: Sender,
 }
+
+/// The side that a body comes from.
+#[derive(Debug, Clone, Copy)]
+enum Sender {
+    Client,
+    Upstream,
+}
+
+/// A client's body that broke off or has malformed chunks.
+#[derive(Debug, thiserror::Error)]
+#[error("the request's body did not arrive whole")]
+pub(crate) struct BrokenRequest(#[source] BoxError);
 
 /// It stood still for too long.
 #[derive(Debug, thiserror::Error)]
@@ -36,9 +49,23 @@ impl TooSlow {
 }
 
 impl<B> Timed<B> {
-    pub(crate) fn new(body: B, pause: Duration, total: Option<Duration>) -> Self {
+    /// A client's body.
+    pub(crate) fn request(body: B, pause: Duration, total: Option<Duration>) -> Self {
         let end = total.map(|total| Instant::now() + total);
-        Self { body, pause, end, waiting: None }
+        Self { body, pause, end, waiting: None, sender: Sender::Client }
+    }
+
+    /// An upstream's body.
+    pub(crate) fn response(body: B, pause: Duration) -> Self {
+        Self { body, pause, end: None, waiting: None, sender: Sender::Upstream }
+    }
+
+    /// An error of the body, by which the proxy knows whose it is.
+    fn broken(&self, error: BoxError) -> BoxError {
+        match self.sender {
+            Sender::Client => BrokenRequest(error).into(),
+            Sender::Upstream => error,
+        }
     }
 }
 
@@ -56,7 +83,9 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.waiting = None;
-            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+            return Poll::Ready(
+                frame.map(|frame| frame.map_err(|error| self.broken(error.into()))),
+            );
         }
         let late = Instant::now() + self.pause;
         let late = self.end.map_or(late, |end| late.min(end));
@@ -83,7 +112,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stands_still_is_an_error() {
         let silent = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
-        let body = Timed::new(StreamBody::new(silent), Duration::from_secs(5), None);
+        let body = Timed::request(StreamBody::new(silent), Duration::from_secs(5), None);
         let told = body.collect().await.unwrap_err();
         assert!(told.is::<TooSlow>());
     }
@@ -97,14 +126,14 @@ mod tests {
         let body = StreamBody::new(Box::pin(trickle));
         let pause = Duration::from_secs(5);
         let begun = Instant::now();
-        let told = Timed::new(body, pause, Some(Duration::from_secs(30))).collect().await;
+        let told = Timed::request(body, pause, Some(Duration::from_secs(30))).collect().await;
         assert!(told.unwrap_err().is::<TooSlow>());
         assert_eq!(begun.elapsed(), Duration::from_secs(30));
     }
 
     #[tokio::test]
     async fn a_quick_one_passes_unchanged() {
-        let body = Timed::new(Full::from("abc"), Duration::from_secs(1), None);
+        let body = Timed::response(Full::from("abc"), Duration::from_secs(1));
         assert_eq!(body.size_hint().exact(), Some(3));
         assert_eq!(body.collect().await.unwrap().to_bytes(), "abc");
     }

@@ -139,7 +139,8 @@ impl Stack {
         }
         let total = room.as_ref().map(|_| limits.body_total.0);
         let pause = limits.body_timeout.0;
-        let answer = self.service.call(request.map(|body| Timed::new(body, pause, total))).await;
+        let answer =
+            self.service.call(request.map(|body| Timed::request(body, pause, total))).await;
         drop(room); // what was read is gone
         answer
     }

@@ -118,6 +118,34 @@ async fn an_upload_that_breaks_off_claims_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn malformed_chunks_are_the_clients_fault_and_claim_nothing() {
+    let service = Service::start().await;
+    let front = Front::before(&service).await;
+    for bad in ["zz\r\nabc\r\n", "-1\r\n", "2\r\nabc\r\n"] {
+        for (method, key) in [("PUT", ""), ("POST", "idempotency-key: k\r\n")] {
+            let before = service.runs();
+            let mut wire = front.connect().await;
+            wire.send(&format!(
+                "{method} /x HTTP/1.1\r\nhost: shop\r\n{key}transfer-encoding: chunked\r\n\r\n\
+                 3\r\none\r\n"
+            ))
+            .await;
+            if key.is_empty() {
+                service.until(|seen| seen.len() > before).await;
+            }
+            wire.send(bad).await;
+            let answer = wire.answer().await;
+            assert_eq!(answer.problem(), (400, "INVALID_REQUEST_BODY".into()), "{method} {bad:?}");
+            if !key.is_empty() {
+                assert_eq!(service.runs(), before, "{bad:?}");
+            }
+        }
+    }
+    let whole = front.post("/x", "k", "").await;
+    assert_eq!((whole.status, whole.is_replay()), (201, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_upgrade_becomes_a_tunnel() {
     let service = Service::start().await;
     let front = Front::before(&service).await;
