@@ -21,6 +21,7 @@ mod embedded {
     mod faults;
     mod golden;
     mod kill;
+    mod lock;
     mod memory;
     mod power;
     mod refusal;

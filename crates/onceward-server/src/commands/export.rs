@@ -1,7 +1,8 @@
 //! `onceward records export`
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -72,7 +73,10 @@ impl Target {
         name.push(".part");
         let path = PathBuf::from(name);
         let failed = |error: io::Error| format!("{}: {error}", path.display());
-        let file = BufWriter::new(File::create(&path).map_err(failed)?);
+        // For its owner alone: it holds what services answered.
+        let create =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let file = BufWriter::new(create.map_err(failed)?);
         Ok(Self::File { part: Part { path, file }, to: to.to_owned() })
     }
 

@@ -12,6 +12,7 @@ mod ports;
 mod process;
 mod servers;
 mod settings;
+mod store_mistakes;
 mod telemetry;
 mod threats;
 mod upstream;

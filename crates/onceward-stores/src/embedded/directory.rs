@@ -1,11 +1,13 @@
 //! The store's directory: whose it is, who has it open, and in which format it is.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::disk::sync_directory;
+use super::disk::{must_be_named, private_file, sync_directory};
 use super::error::OpenError;
+use super::log;
 
 /// The format of the directory as a whole: which files there are, and their layouts.
 const VERSION: u32 = 1;
@@ -23,12 +25,21 @@ const TREE: &str = "tree";
 /// In the root of a file system of its own.
 const LOST_AND_FOUND: &str = "lost+found";
 
+/// Mode bits that let others than the owner in.
+const OTHERS: u32 = 0o077;
+
 /// A directory that is ours alone while this value lives.
+///
+/// Two files are locked. `lock` is there before the store is made, and earlier releases look at
+/// it. It may be deleted, so the lock that counts is on the log's mark: a directory without its
+/// mark is refused as damaged, so the mark cannot be deleted to get around the lock.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
     state: Found,
     lock: File,
+    /// The log's mark, locked; none while the store is being made.
+    data: Option<File>,
 }
 
 /// What a directory holds.
@@ -44,8 +55,12 @@ impl Directory {
     /// Takes a directory, making it if there is none.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         if !path.exists() {
-            fs::create_dir_all(path).map_err(OpenError::io("create", path))?;
-            if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            if let Some(parent) = parent {
+                fs::create_dir_all(parent).map_err(OpenError::io("create", parent))?;
+            }
+            private_directory(path)?;
+            if let Some(parent) = parent {
                 sync_directory(parent).map_err(OpenError::io("sync", parent))?;
             }
         }
@@ -85,16 +100,63 @@ impl Directory {
             }
             (false, true, _) | (false, false, false) => Found::Nothing,
         };
-        let directory = Self { path: path.into(), state, lock };
+        let mut directory = Self { path: path.into(), state, lock, data: None };
         match (state, missing) {
-            (Found::Store, Missing::IsAnError) => {}
+            (Found::Store, Missing::IsAnError) => directory.lock_data()?,
             (Found::Nothing, Missing::IsAnError) => {
                 return foreign("a store that was never finished");
             }
-            (Found::Store, Missing::MayBeMade) => directory.remove_creating()?,
+            (Found::Store, Missing::MayBeMade) => {
+                directory.lock_data()?;
+                directory.remove_creating()?;
+                directory.close_to_others();
+            }
             (Found::Nothing, Missing::MayBeMade) => directory.begin_creating()?,
         }
         Ok(directory)
+    }
+
+    /// Fails once the locked file is no longer the one in the directory. Another process may
+    /// have opened the store then: nothing more may be written or answered.
+    pub(super) fn must_be_ours(&self) -> io::Result<()> {
+        match &self.data {
+            Some(data) => must_be_named(data, &self.mark()),
+            None => Err(io::Error::other("the store is still being made")),
+        }
+    }
+
+    fn lock_data(&mut self) -> Result<(), OpenError> {
+        let path = self.mark();
+        let open = OpenOptions::new().read(true).write(true).open(&path);
+        let file = open.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::corrupt(&path, "it is missing"),
+            _ => OpenError::io("open", &path)(error),
+        })?;
+        try_lock(&file, &path, &self.path)?;
+        self.data = Some(file);
+        self.must_be_ours().map_err(OpenError::io("lock", &path))
+    }
+
+    fn mark(&self) -> PathBuf {
+        self.log().join(log::MARK)
+    }
+
+    /// Takes the rights of others away from what an earlier release, or another program, made.
+    fn close_to_others(&self) {
+        match close_to_others(&self.path) {
+            Ok(0) => {}
+            Ok(closed) => tracing::warn!(
+                directory = ?self.path,
+                closed,
+                "other users could read files of the store: only its owner may now"
+            ),
+            Err(error) => tracing::warn!(
+                directory = ?self.path,
+                %error,
+                "other users may be able to read files of the store, and their rights cannot be \
+                 changed: run `chmod -R go= ` on the directory as its owner"
+            ),
+        }
     }
 
     pub(super) fn state(&self) -> Found {
@@ -115,24 +177,28 @@ impl Directory {
 
     fn begin_creating(&self) -> Result<(), OpenError> {
         let mark = self.path.join(CREATING);
-        File::create(&mark).map_err(OpenError::io("create", &mark))?;
+        private_file().open(&mark).map_err(OpenError::io("create", &mark))?;
         self.sync()?;
         for leftover in [self.log(), self.tree()] {
             if leftover.exists() {
                 fs::remove_dir_all(&leftover).map_err(OpenError::io("remove", &leftover))?;
             }
         }
-        fs::create_dir(self.log()).map_err(OpenError::io("create", &self.log()))?;
+        private_directory(&self.log())?;
         self.sync()
     }
 
     /// Everything is in place: from now on it is a store.
-    pub(super) fn created(&self) -> Result<(), OpenError> {
+    pub(super) fn created(&mut self) -> Result<(), OpenError> {
         let (path, draft) = (self.path.join(FORMAT), self.path.join("format.new"));
         write_format(&draft).map_err(OpenError::io("write", &draft))?;
         fs::rename(&draft, &path).map_err(OpenError::io("rename", &draft))?;
         self.sync()?;
-        self.remove_creating()
+        self.remove_creating()?;
+        if let Err(error) = close_to_others(&self.path) {
+            tracing::warn!(directory = ?self.path, %error, "other users may read the new store");
+        }
+        self.lock_data()
     }
 
     fn remove_creating(&self) -> Result<(), OpenError> {
@@ -153,6 +219,9 @@ impl Drop for Directory {
     /// Closing alone would not do: a child process that is just being started still has a
     /// copy of the file.
     fn drop(&mut self) {
+        if let Some(data) = &self.data {
+            let _ = data.unlock();
+        }
         let _ = self.lock.unlock();
     }
 }
@@ -177,18 +246,47 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
 
 fn lock(directory: &Path) -> Result<File, OpenError> {
     let path = directory.join(LOCK);
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let open = private_file().truncate(false).open(&path);
     let file = open.map_err(OpenError::io("open", &path))?;
+    try_lock(&file, &path, directory)?;
+    Ok(file)
+}
+
+fn try_lock(file: &File, path: &Path, directory: &Path) -> Result<(), OpenError> {
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => Err(OpenError::Locked { directory: directory.into() }),
-        Err(TryLockError::Error(error)) => Err(OpenError::io("lock", &path)(error)),
+        Err(TryLockError::Error(error)) => Err(OpenError::io("lock", path)(error)),
     }
+}
+
+fn private_directory(path: &Path) -> Result<(), OpenError> {
+    DirBuilder::new().mode(0o700).create(path).map_err(OpenError::io("create", path))
+}
+
+/// Removes the rights of others from a directory and all in it; returns from how many.
+fn close_to_others(path: &Path) -> io::Result<usize> {
+    let found = fs::symlink_metadata(path)?;
+    if found.is_symlink() {
+        return Ok(0);
+    }
+    let (mut permissions, mut closed) = (found.permissions(), 0);
+    if permissions.mode() & OTHERS != 0 {
+        permissions.set_mode(permissions.mode() & !OTHERS);
+        fs::set_permissions(path, permissions)?;
+        closed += 1;
+    }
+    if found.is_dir() && path.file_name().is_none_or(|name| name != LOST_AND_FOUND) {
+        for entry in fs::read_dir(path)? {
+            closed += close_to_others(&entry?.path())?;
+        }
+    }
+    Ok(closed)
 }
 
 fn write_format(path: &Path) -> io::Result<()> {
     let release = env!("CARGO_PKG_VERSION");
-    let mut file = File::create(path)?;
+    let mut file = private_file().open(path)?;
     write!(
         file,
         "{FIRST_LINE}\nversion {VERSION}\nminimum reader {MINIMUM_READER}\nwritten by {release}\n"

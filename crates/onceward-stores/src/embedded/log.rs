@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::disk::{Disk, sync_directory};
+use super::disk::{Disk, must_be_named, private_file, sync_directory};
 use super::error::OpenError;
 
 /// Frames begin at multiples of this: the unit that disks write whole.
@@ -40,7 +40,8 @@ const HEADER_BYTES: usize = 40;
 const MARK_MAGIC: [u8; 8] = *b"OWDMRK\0\x01";
 const MARK_BYTES: usize = 24;
 
-const MARK: &str = "mark";
+/// The file that says which frame was acknowledged last.
+pub(super) const MARK: &str = "mark";
 const SPARE: &str = "spare";
 const SUFFIX: &str = "log";
 
@@ -154,7 +155,7 @@ impl Log {
         prepare(directory, disk, 1, segment_bytes).map_err(OpenError::io("create", directory))?;
         let path = directory.join(MARK);
         let write = || {
-            let mark = File::create(&path)?;
+            let mark = private_file().open(&path)?;
             disk.write(&mark, &encode_mark(0), 0)?;
             disk.sync(&mark)?;
             sync_directory(directory)
@@ -264,6 +265,11 @@ impl Log {
         // Not synced, and not needed for anything but telling damage from a torn end.
         self.disk.write(&self.mark, &encode_mark(number), 0).map_err(AppendError::Broken)?;
         Ok(number)
+    }
+
+    /// Fails once the segment that frames go to is no longer the one in the directory.
+    pub(super) fn must_be_in_place(&self) -> io::Result<()> {
+        must_be_named(&self.active.file, &segment_path(&self.directory, self.active.number))
     }
 
     /// At an orderly end the mark is exact on the disk too.
@@ -408,7 +414,7 @@ pub(super) fn prepare(
     bytes: u64,
 ) -> io::Result<Segment> {
     let spare = directory.join(SPARE);
-    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&spare)?;
+    let file = private_file().open(&spare)?;
     let written = fill_with_zeros(&file, disk, bytes);
     if written.is_err() {
         // A half-made segment would take up the very room that is missing.

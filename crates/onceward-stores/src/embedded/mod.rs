@@ -134,7 +134,7 @@ impl EmbeddedStore {
     ) -> Result<Self, OpenError> {
         let Surroundings { clock, disk } = surroundings;
         let settings = settings.sane();
-        let directory = Directory::take(directory.as_ref())?;
+        let mut directory = Directory::take(directory.as_ref())?;
         if directory.state() == Found::Nothing {
             Tree::create(&directory.tree(), &settings)?;
             Log::create(&directory.log(), &*disk, settings.segment_bytes)?;

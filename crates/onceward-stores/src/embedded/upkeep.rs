@@ -31,6 +31,10 @@ enum Task {
 
 fn keep_flushed(shared: &Shared) {
     while let Some(task) = next_task(shared) {
+        // Files are made by their names: not in a directory that another process may have.
+        if let Err(error) = shared.directory.must_be_ours() {
+            return shared.poison(format!("the directory is not ours any more: {error}"));
+        }
         let done = match task {
             Task::Flush => flush(shared),
             Task::Segment { bytes } => make_segment(shared, bytes),
@@ -132,6 +136,9 @@ fn full_or_io(error: io::Error) -> TreeError {
 
 fn keep_compact(shared: &Shared) {
     while wait_for_compaction(shared) {
+        if let Err(error) = shared.directory.must_be_ours() {
+            return shared.poison(format!("the directory is not ours any more: {error}"));
+        }
         match compact(shared) {
             Ok(()) => {}
             Err(TreeError::Damaged(detail)) => {

@@ -456,7 +456,12 @@ impl Writer {
             let full = self.log.turn(next);
             self.shared.upkeep.lock().full.push_back(full);
         }
-        self.log.append(&mut self.frame)
+        let number = self.log.append(&mut self.frame)?;
+        // After the sync and before the answers: what counts is written where it is found again,
+        // and no other process has the store.
+        let ours = self.shared.directory.must_be_ours().and_then(|()| self.log.must_be_in_place());
+        ours.map_err(AppendError::Broken)?;
+        Ok(number)
     }
 
     /// The segment that was made ready, or else one made now.
