@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own commands.
 
 mod bench;
+mod deb;
 mod schemathesis;
 mod services;
 mod steps;
@@ -86,6 +87,14 @@ enum Xtask {
     ///   cargo xtask schemathesis --url http://127.0.0.1:9090/openapi.json --token-env TOKEN
     #[command(verbatim_doc_comment)]
     Schemathesis(schemathesis::Schemathesis),
+    /// A Debian package of the program, with manual pages, completions and the systemd unit
+    ///
+    /// Installs cargo-deb into the build cache at first.
+    ///
+    /// Examples:
+    ///   cargo xtask deb
+    #[command(verbatim_doc_comment)]
+    Deb,
 }
 
 fn main() -> ExitCode {
@@ -103,6 +112,7 @@ fn main() -> ExitCode {
         Xtask::Bench { only, arguments } => bench::run(only, &arguments),
         Xtask::Services(services) => services::run(services),
         Xtask::Schemathesis(asked) => schemathesis::run(&asked),
+        Xtask::Deb => deb::run(),
     }
 }
 

@@ -143,10 +143,12 @@ fn verdict(skipped: usize) -> &'static str {
 /// themselves, and say what is missing.
 fn install_for_ci(steps: &[Step]) {
     let _walks_look_again = tools::debian("curl");
-    if steps.iter().any(|step| step.name == "tests")
-        && let Err(error) = install(&Program::ALL)
-    {
-        println!("{error}");
+    if steps.iter().any(|step| step.name == "tests") {
+        for missing in
+            [install(&Program::ALL), install(&Program::TOOLS)].into_iter().flat_map(Result::err)
+        {
+            println!("{missing}");
+        }
     }
 }
 

@@ -21,20 +21,33 @@ pub(crate) const DENY: Tool = Tool {
     advice: "cargo-deny is not installed (cargo install --locked cargo-deny)",
 };
 
+/// Builds Debian packages.
+pub(crate) const DEB: Tool = Tool {
+    command: "deb",
+    package: "cargo-deb",
+    advice: "cargo-deb is not installed (cargo install --locked cargo-deb)",
+};
+
 /// Whether a tool is there; on CI it is installed into the cache first.
 pub(crate) fn available(tool: Tool) -> bool {
-    let there = || {
-        let mut version = crate::cargo(tool.command);
-        add_to_path(version.arg("--version"));
-        version.output().is_ok_and(|output| output.status.success())
-    };
-    if !there() && env::var_os("CI").is_some() {
+    if env::var_os("CI").is_some() { installed(tool) } else { is_there(tool) }
+}
+
+/// Whether a tool is there, after it was installed into the cache if it was not.
+pub(crate) fn installed(tool: Tool) -> bool {
+    if !is_there(tool) {
         println!("installing {} (once, into the build cache)", tool.package);
         let mut install = crate::cargo("install --locked --quiet");
         install.arg(tool.package).arg("--root").arg(directory());
         let _looked_for_again_below = install.status();
     }
-    there()
+    is_there(tool)
+}
+
+fn is_there(tool: Tool) -> bool {
+    let mut version = crate::cargo(tool.command);
+    add_to_path(version.arg("--version"));
+    version.output().is_ok_and(|output| output.status.success())
 }
 
 /// Whether a program of the same name as its Debian package is there; installed where that

@@ -6,14 +6,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 use crate::commands::{OperationsCommand, PlanArgs, RecordsCommand, StoreCommand};
 use crate::config::{Config, StoreUrl, UpstreamUrl, lint};
-use crate::{claims, demo, run};
+use crate::{claims, demo, manual, run};
+
+/// Version and commit. The build script finds the commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("ONCEWARD_BUILD"), ")");
 
 /// Makes retries safe: the same intent has one effect and one outcome
 #[derive(Debug, Parser)]
-#[command(name = "onceward", version, arg_required_else_help = true)]
+#[command(name = "onceward", version = VERSION, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -72,6 +76,27 @@ enum Command {
         /// The file that the gateway was started with as --pid-file
         #[arg(long, value_name = "FILE")]
         pid_file: PathBuf,
+    },
+    /// Print a completion script for a shell
+    ///
+    /// Examples:
+    ///   onceward completions bash > /etc/bash_completion.d/onceward
+    ///   onceward completions zsh > "${fpath[1]}/_onceward"
+    ///   onceward completions fish > ~/.config/fish/completions/onceward.fish
+    #[command(verbatim_doc_comment)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write manual pages, one for each command
+    ///
+    /// Examples:
+    ///   onceward man --out /usr/local/share/man/man1
+    #[command(verbatim_doc_comment)]
+    Man {
+        /// The directory that the pages are written to; created if it is missing
+        #[arg(long, value_name = "DIRECTORY")]
+        out: PathBuf,
     },
 }
 
@@ -153,6 +178,8 @@ impl Cli {
             }
             Command::Config(ConfigCommand::Explain { setting }) => explain(setting.as_deref()),
             Command::Reload { pid_file } => told(run::reload(&pid_file)),
+            Command::Completions { shell } => told(manual::completions(shell)),
+            Command::Man { out } => told(manual::pages(&out)),
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::GatewayArgs;
 use crate::config::{Config, lint};
 use crate::gateway::Gateway;
+use crate::service_manager::Notice;
 use crate::telemetry;
 
 type Fallible = Result<(), Box<dyn Error>>;
@@ -33,10 +34,12 @@ pub(crate) fn gateway(args: &GatewayArgs) -> Fallible {
         }
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+        Notice::Ready.send();
         while let Event::Reload = signals.next().await {
             reload_from(&gateway, args);
         }
         println!("onceward: stopping");
+        Notice::Stopping(gateway.drain()).send();
         let drained = gateway.stop().await;
         tracing::info!(?drained, "stopped");
         if let Some(traces) = traces {

@@ -35,13 +35,16 @@ pub fn plan() -> Plan {
 impl Plan {
     /// The command that installs a program by this plan, for people to read.
     pub fn command(self, program: Program) -> String {
-        match self {
-            Self::Packages => format!("apt-get install {}", program.package()),
-            Self::Images => format!("docker pull {}", program.image()),
-            Self::ByHandWithApt => format!("sudo apt-get install {}", program.package()),
-            Self::ByHand => {
-                let name = program.name();
+        let name = program.name();
+        match (self, program.image()) {
+            (Self::Packages, _) => format!("apt-get install {}", program.package()),
+            (Self::Images, Some(image)) => format!("docker pull {image}"),
+            (Self::ByHandWithApt, _) => format!("sudo apt-get install {}", program.package()),
+            (Self::ByHand, Some(_)) => {
                 format!("install your system's package of {name}, or start Docker")
+            }
+            (Self::Images | Self::ByHand, None) => {
+                format!("install your system's package of {name}")
             }
         }
     }
@@ -77,7 +80,7 @@ pub fn install(programs: &[Program]) -> Result<(), ServiceError> {
 /// What to do about a missing program.
 pub(crate) fn advice(program: Program) -> String {
     let plan = plan();
-    if plan.is_automatic() {
+    if plan.is_automatic() && Program::ALL.contains(&program) {
         "cargo xtask services install".to_owned()
     } else {
         plan.command(program)
@@ -94,7 +97,8 @@ fn run(plan: Plan, missing: &[Program]) -> Result<(), ServiceError> {
         }
         Plan::Images => missing
             .iter()
-            .try_for_each(|program| shown(Command::new("docker").args(["pull", program.image()]))),
+            .filter_map(|program| program.image())
+            .try_for_each(|image| shown(Command::new("docker").args(["pull", image]))),
         Plan::ByHandWithApt | Plan::ByHand => Ok(()),
     }
 }
@@ -121,5 +125,10 @@ mod tests {
         assert_eq!(Plan::ByHandWithApt.command(redis), "sudo apt-get install redis-server");
         assert_eq!(Plan::Images.command(redis), "docker pull redis:7.4");
         assert!(Plan::ByHand.command(redis).contains("Redis"));
+        let by_hand = "install your system's package of Go";
+        assert_eq!(
+            [Plan::Images, Plan::ByHand].map(|plan| plan.command(Program::Go)),
+            [by_hand; 2]
+        );
     }
 }

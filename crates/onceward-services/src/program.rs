@@ -20,6 +20,18 @@ pub enum Program {
     Redis,
     /// `promtool`, which checks alert rules.
     Promtool,
+    /// `systemd-analyze`, which checks units.
+    SystemdAnalyze,
+    /// `python3`, with `venv`.
+    Python,
+    /// `npm`, with `node`.
+    Npm,
+    /// `go`.
+    Go,
+    /// `javac`, with `java`.
+    Java,
+    /// `mvn`.
+    Maven,
 }
 
 /// Where a program was found.
@@ -32,8 +44,13 @@ pub enum Found {
 }
 
 impl Program {
-    /// All of them.
+    /// Servers, and what is installed with them.
     pub const ALL: [Self; 4] = [Self::Postgres, Self::PgBouncer, Self::Redis, Self::Promtool];
+
+    /// Tools of single tests, which come from no image: a checker of units, and the languages of
+    /// client libraries.
+    pub const TOOLS: [Self; 6] =
+        [Self::SystemdAnalyze, Self::Python, Self::Npm, Self::Go, Self::Java, Self::Maven];
 
     /// Its name, for people.
     pub const fn name(self) -> &'static str {
@@ -42,6 +59,12 @@ impl Program {
             Self::PgBouncer => "PgBouncer",
             Self::Redis => "Redis",
             Self::Promtool => "promtool",
+            Self::SystemdAnalyze => "systemd-analyze",
+            Self::Python => "Python",
+            Self::Npm => "npm",
+            Self::Go => "Go",
+            Self::Java => "a JDK",
+            Self::Maven => "Maven",
         }
     }
 
@@ -52,6 +75,12 @@ impl Program {
             Self::PgBouncer => &["pgbouncer"],
             Self::Redis => &["redis-server", "valkey-server"],
             Self::Promtool => &["promtool"],
+            Self::SystemdAnalyze => &["systemd-analyze"],
+            Self::Python => &["python3"],
+            Self::Npm => &["npm"],
+            Self::Go => &["go"],
+            Self::Java => &["javac"],
+            Self::Maven => &["mvn"],
         }
     }
 
@@ -62,16 +91,28 @@ impl Program {
             Self::PgBouncer => "pgbouncer",
             Self::Redis => "redis-server",
             Self::Promtool => "prometheus",
+            Self::SystemdAnalyze => "systemd",
+            Self::Python => "python3-venv",
+            Self::Npm => "npm",
+            Self::Go => "golang-go",
+            Self::Java => "default-jdk-headless",
+            Self::Maven => "maven",
         }
     }
 
-    /// Its Docker image.
-    pub(crate) const fn image(self) -> &'static str {
+    /// Its Docker image, if it has one.
+    pub(crate) const fn image(self) -> Option<&'static str> {
         match self {
-            Self::Postgres => "postgres:17",
-            Self::PgBouncer => "edoburu/pgbouncer:latest",
-            Self::Redis => "redis:7.4",
-            Self::Promtool => "prom/prometheus:latest",
+            Self::Postgres => Some("postgres:17"),
+            Self::PgBouncer => Some("edoburu/pgbouncer:latest"),
+            Self::Redis => Some("redis:7.4"),
+            Self::Promtool => Some("prom/prometheus:latest"),
+            Self::SystemdAnalyze
+            | Self::Python
+            | Self::Npm
+            | Self::Go
+            | Self::Java
+            | Self::Maven => None,
         }
     }
 
@@ -84,15 +125,17 @@ impl Program {
     /// [`ServiceError::Missing`], with what to do.
     pub fn find(self) -> Result<Found, ServiceError> {
         let executable = || first_executable(&directories(), self.executables());
-        let executable = if images_only() { None } else { executable() };
+        let only_image = images_only() && self.image().is_some();
+        let executable = if only_image { None } else { executable() };
         let found = executable.map(Found::Executable).or_else(|| self.image_here());
         found.ok_or_else(|| ServiceError::Missing { program: self, advice: install::advice(self) })
     }
 
     fn image_here(self) -> Option<Found> {
+        let image = self.image()?;
         let mut inspect = Command::new("docker");
-        inspect.args(["image", "inspect", self.image()]);
-        succeeds(&mut inspect).then_some(Found::Image(self.image()))
+        inspect.args(["image", "inspect", image]);
+        succeeds(&mut inspect).then_some(Found::Image(image))
     }
 }
 

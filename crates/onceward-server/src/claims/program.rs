@@ -15,6 +15,7 @@ use crate::config::{self, Config, StoreUrl};
 use crate::gateway::Base;
 use crate::metrics::Metrics;
 use crate::run::{Event, Signals, runtime};
+use crate::service_manager::Notice;
 use crate::{store, telemetry};
 
 /// What `onceward claims` is started with.
@@ -69,6 +70,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         let (address, url) = (bound.address(), &config.store.url);
         let serving = api::serve(bound, router)?;
         println!("onceward: claims at http://{address}/v1/claims, records in {url}");
+        Notice::Ready.send();
         let stopped = async {
             while let Event::Reload = signals.next().await {
                 tracing::warn!("claims do not read their configuration again: restart them");

@@ -275,10 +275,15 @@ impl Gateway {
         Ok(())
     }
 
+    /// The longest time that [`stop`](Self::stop) waits for running requests.
+    pub fn drain(&self) -> Duration {
+        self.sites.load().config.limits.drain.0
+    }
+
     /// Takes no more connections, and waits for what is running. What takes longer than the
     /// configured time is answered without its upstream, and marked as unknown.
     pub async fn stop(self) -> Drained {
-        let end = Instant::now() + self.sites.load().config.limits.drain.0;
+        let end = Instant::now() + self.drain();
         self.stop.send_replace(Running::WindingUp);
         let engine = &self.base.engine;
         if timeout_at(end, self.connections.closed()).await.is_ok() {
