@@ -23,6 +23,7 @@
 //! Calls block. Signals take microseconds; a start takes up to seconds, so async code calls it
 //! through `spawn_blocking`.
 
+mod address;
 mod error;
 mod guard;
 mod home;
@@ -41,6 +42,7 @@ mod skip;
 mod tree;
 mod wait;
 
+pub use address::own_address;
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
 pub use passing::{MovedDatabase, age, is_primary};

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::book::{Answer, Book, post, request};
-use crate::process::{Program, free_port};
+use crate::process::Program;
 
 /// How often the gateway is killed; `ONCEWARD_KILLS` sets it.
 const KILLS: usize = 8;
@@ -79,7 +79,7 @@ pub(crate) fn end_of(to: std::net::SocketAddr, path: &str, key: &str) -> End {
 fn killed_at_random_under_load_nothing_has_a_second_effect_and_nothing_hangs() {
     let book = Book::open();
     let data = tempfile::tempdir().unwrap();
-    let listen = format!("127.0.0.1:{}", free_port());
+    let listen = onceward_services::own_address().to_string();
     let start = || Program::gateway(book.address, data.path(), &listen, &[]);
     let mut gateway = start();
     let address = gateway.address();

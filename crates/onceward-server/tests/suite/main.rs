@@ -97,11 +97,11 @@ impl World {
 
 fn config(upstream: &str, authority: &str) -> Config {
     // The same one again after a crash.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = onceward_services::own_address();
     let text = format!(
         r#"
         [[listeners]]
-        address = "127.0.0.1:{port}"
+        address = "{address}"
         [upstream]
         url = "{upstream}"
         response_timeout = "3s"

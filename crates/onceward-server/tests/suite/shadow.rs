@@ -52,9 +52,10 @@ impl Service {
         Config::parse(&text, Path::new("shadow.toml")).unwrap()
     }
 
-    /// What it saw of the last request, but for what names the connection.
+    /// The headers of the last request, without the one that names the gateway.
     fn last(&self) -> Vec<String> {
-        let seen = self.seen.lock().last().cloned().unwrap_or_default();
+        let mut seen = self.seen.lock().last().cloned().unwrap_or_default();
+        seen.remove("onceward-via");
         let mut lines: Vec<_> = seen.iter().map(|(name, it)| format!("{name}: {it:?}")).collect();
         lines.sort();
         lines
