@@ -41,6 +41,12 @@ impl<B> Body<B> {
         Self { ear: Some(Box::new(ear)), ..Self::passed(body) }
     }
 
+    /// Trailers that come after what is held. Those of a body as it came are not known before its
+    /// end.
+    pub fn held_trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_deref()
+    }
+
     fn with_trailers(mut self, trailers: Option<Box<HeaderMap>>) -> Self {
         self.trailers = trailers;
         self

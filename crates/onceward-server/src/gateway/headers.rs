@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{
-    CONNECTION, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;
@@ -63,10 +63,21 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn takes_trailers(headers: &HeaderMap) -> bool {
+pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
     let codings = headers.get_all(TE).iter().filter_map(|value| value.to_str().ok());
     let mut codings = codings.flat_map(|codings| codings.split(','));
     codings.any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}
+
+/// Announces trailers over HTTP/1.1: hyper sends only those that the head names, and only after
+/// chunks.
+pub(super) fn announce_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
+    let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+    if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
+        headers.insert(TRAILER, names);
+        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        headers.remove(CONTENT_LENGTH);
+    }
 }
 
 /// Makes a request's head ready for the upstream.

@@ -95,6 +95,9 @@ impl Proxy {
         if let Some(tunnel) = &tunnel {
             tunnel.ask(&mut head.headers);
         }
+        if let Some(trailers) = body.held_trailers() {
+            headers::announce_trailers(&mut head.headers, trailers);
+        }
         traces::hand_on(&mut head.headers);
         if let Err(why) = self.to.address(&mut head) {
             let mut refused = target::unclear(&why).response(&self.to.format);
@@ -150,6 +153,7 @@ impl To {
         if self.http2 {
             // Its place is taken by the authority.
             head.headers.remove(http::header::HOST);
+            head.headers.remove(TRANSFER_ENCODING);
         } else if head.headers.contains_key(TRAILER) {
             // A body of known length has no place for them.
             head.headers.insert(TRANSFER_ENCODING, CHUNKED);

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use onceward_http::{ClientCertificate, OncewardService};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use tracing::Instrument;
 use super::authorize::Authorizer;
 use super::cors::Cors;
 use super::cut::{CutRequest, cut_off};
-use super::headers::Peer;
+use super::headers::{self, Peer};
 use super::listener::Stop;
 use super::problem::Problem;
 use super::proxy::{Proxy, ResponseBody};
@@ -58,6 +58,8 @@ impl Worker {
         let (span, origin) = (traces::of_request(&request), Cors::origin(&request));
         let (stack, cut) = (self.stack(), CutRequest::new(request.method()));
         let site = Arc::clone(&stack.site);
+        let takes_trailers =
+            request.version() == Version::HTTP_11 && headers::takes_trailers(request.headers());
         let answer = async {
             tokio::select! {
                 biased;
@@ -68,13 +70,16 @@ impl Worker {
                 }
             }
         };
-        let mut answer = answer.instrument(span.clone()).await;
-        if let (Ok(response), Some(origin)) = (&mut answer, origin) {
-            site.cors.finish(origin, response);
+        let mut response = answer.instrument(span.clone()).await?;
+        span.record("http.response.status_code", response.status().as_u16());
+        if takes_trailers && let Some(trailers) = response.body().held_trailers() {
+            let trailers = trailers.clone();
+            headers::announce_trailers(response.headers_mut(), &trailers);
         }
-        answer.inspect(|response| {
-            span.record("http.response.status_code", response.status().as_u16());
-        })
+        if let Some(origin) = origin {
+            site.cors.finish(origin, &mut response);
+        }
+        Ok(response)
     }
 
     /// Refuses a request by the configuration of the moment.

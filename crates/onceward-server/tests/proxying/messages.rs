@@ -1,7 +1,11 @@
 //! Heads: what the upstream sees of a request, and the client of a response.
 
+use http::Request;
+use http_body_util::{BodyExt, Full};
+
 use crate::front::{Front, Settings};
-use crate::service::{Service, Speaks};
+use crate::service::{Service, Speaks, raw_service};
+use crate::tls::http2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_arrives_unchanged_and_the_gateway_adds_a_name_and_a_fence() {
@@ -152,6 +156,72 @@ async fn trailers_pass_in_both_directions() {
         assert_eq!(sent.get("x-sent").map(|it| it.to_str().unwrap()), Some("5"), "{protected}");
         assert_eq!(answer.body, "counted");
         assert_eq!(answer.trailers, "x-sum: 17\r\n", "protected: {protected}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_of_a_protected_request_pass_without_an_announcement() {
+    for speaks in [Speaks::default(), Speaks { http2: true, tls: None }] {
+        let upstream = format!("http2 = {}", speaks.http2);
+        let service = Service::speaking(speaks).await;
+        let settings = Settings { upstream: &upstream, ..Settings::default() };
+        let front = settings.before(&service.base()).await;
+        let answer = front
+            .send(
+                "POST /x HTTP/1.1\r\nhost: shop\r\nidempotency-key: k\r\n\
+                 transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx-sent: 5\r\n\r\n",
+            )
+            .await;
+        assert_eq!(answer.status, 201);
+        let trailers = service.last().trailers.unwrap_or_default();
+        assert_eq!(trailers.get("x-sent").map(|it| it.as_bytes()), Some(&b"5"[..]), "{upstream}");
+    }
+}
+
+/// Trailers that are announced, and trailers that are not.
+const ANNOUNCED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\
+                         connection: close\r\n\r\n7\r\ncounted\r\n0\r\nx-sum: 17\r\n\r\n";
+const PLAIN: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\
+                     connection: close\r\n\r\n7\r\ncounted\r\n0\r\nx-sum: 17\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_of_a_protected_response_pass_and_are_replayed() {
+    for answer in [ANNOUNCED, PLAIN] {
+        let front = Settings::default().before(&raw_service(answer).await).await;
+        let takes = "te: trailers\r\nconnection: te\r\n";
+        for (takes, retry) in [(takes, false), (takes, true), ("", true)] {
+            let sent = format!(
+                "POST / HTTP/1.1\r\nhost: shop\r\nidempotency-key: k\r\n{takes}\
+                 content-length: 0\r\n\r\n"
+            );
+            let answer = front.send(&sent).await;
+            assert_eq!((answer.body.as_str(), answer.is_replay()), ("counted", retry));
+            // Trailers are for clients that say that they take them.
+            let expected = if takes.is_empty() { "" } else { "x-sum: 17\r\n" };
+            assert_eq!(answer.trailers, expected, "retry: {retry}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_pass_and_are_replayed_over_http_2() {
+    for answer in [ANNOUNCED, PLAIN] {
+        let front = Settings::default().before(&raw_service(answer).await).await;
+        let mut client = http2(front.address()).await;
+        for (key, retry) in [("", false), ("k", false), ("k", true)] {
+            let request = Request::post("http://shop/").header("content-length", "0");
+            let request = match key {
+                "" => request,
+                key => request.header("idempotency-key", key),
+            };
+            let request = request.body(Full::default()).unwrap();
+            let response = client.send_request(request).await.unwrap();
+            assert_eq!(response.headers().contains_key("idempotent-replayed"), retry, "{key}");
+            let whole = response.into_body().collect().await.unwrap();
+            let sum = whole.trailers().and_then(|trailers| trailers.get("x-sum")).cloned();
+            assert_eq!(sum.as_ref().map(|sum| sum.as_bytes()), Some(&b"17"[..]), "{key} {retry}");
+            assert_eq!(whole.to_bytes(), "counted");
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use tokio::io::copy;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -138,6 +138,24 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.accepting.abort();
     }
+}
+
+/// A service that gives every request the same answer, byte for byte.
+pub(crate) async fn raw_service(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(1..) = stream.read_buf(&mut head).await else { return };
+                }
+                stream.write_all(answer.as_bytes()).await.ok();
+            });
+        }
+    });
+    format!("http://{address}")
 }
 
 async fn accept(listener: TcpListener, speaks: Speaks, ledger: Arc<Ledger>) {
