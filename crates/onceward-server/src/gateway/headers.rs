@@ -10,6 +10,8 @@ use http::header::{
 use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::interim::Hints;
+
 /// Of one connection, and not of the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
@@ -39,6 +41,8 @@ pub(crate) struct Peer {
     pub(crate) subject: Option<Arc<str>>,
     /// What its connection takes of those that may be open.
     pub(crate) place: Option<Place>,
+    /// Where interim responses to the request go; only over HTTP/1.1.
+    pub(crate) hints: Option<Hints>,
 }
 
 /// Given back when nothing of a connection is left, not even a tunnel.
@@ -156,7 +160,14 @@ mod tests {
     use http::Request;
 
     fn peer(trusted: bool) -> Peer {
-        Peer { host: [192, 0, 2, 7].into(), tls: true, trusted, subject: None, place: None }
+        Peer {
+            host: [192, 0, 2, 7].into(),
+            tls: true,
+            trusted,
+            subject: None,
+            place: None,
+            hints: None,
+        }
     }
 
     fn prepared(headers: &[(&str, &str)], peer: &Peer) -> HeaderMap {

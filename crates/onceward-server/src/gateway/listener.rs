@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -20,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::headers::{Peer, Place};
+use super::interim::{Interim, WithInterim};
 use super::patient::Patient;
 use super::worker::Worker;
 use super::{target, tls};
@@ -103,7 +106,7 @@ async fn connection(
 ) -> Result<(), Broken> {
     stream.set_nodelay(true)?;
     let (host, place) = (from.ip().to_canonical(), Some(place));
-    let mut peer = Peer { host, tls: false, trusted: false, subject: None, place };
+    let mut peer = Peer { host, tls: false, trusted: false, subject: None, place, hints: None };
     let head_timeout = serving.limits.head_timeout.0;
     let Some(tls) = &serving.tls else {
         let preface = timeout(head_timeout, http2_preface(&stream)).await??;
@@ -153,22 +156,30 @@ where
 {
     let (worker, begun) = (Arc::clone(&serving.worker), Arc::new(AtomicBool::new(false)));
     let (beginning, stopping) = (Arc::clone(&begun), stop.clone());
-    let service = service_fn(move |request| {
+    let interim = Interim::default();
+    let beneath = interim.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
         beginning.store(true, Ordering::Relaxed);
-        let (worker, peer, stop) = (Arc::clone(&worker), peer.clone(), stopping.clone());
+        let (worker, mut peer, stop) = (Arc::clone(&worker), peer.clone(), stopping.clone());
+        let hints = (request.version() == Version::HTTP_11).then(|| interim.begin());
+        peer.hints.clone_from(&hints);
         async move {
-            match target::check(&request) {
+            let answer = match target::check(&request) {
                 Ok(()) => worker.answer(request, peer, stop).await,
                 Err(problem) => Ok(worker.refuse(problem, &request)),
+            };
+            if let Some(hints) = hints {
+                hints.end();
             }
+            answer
         }
     });
-    let io = TokioIo::new(stream);
     if !is_http2 {
+        let io = TokioIo::new(WithInterim::new(stream, beneath));
         let connection = http1(&serving.limits).serve_connection(io, service).with_upgrades();
         return Ok(until(connection, stop, http1::UpgradeableConnection::graceful_shutdown).await?);
     }
-    let connection = http2(&serving.limits).serve_connection(io, service);
+    let connection = http2(&serving.limits).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         biased;
         ended = until(connection, stop, http2::Connection::graceful_shutdown) => Ok(ended?),

@@ -12,6 +12,7 @@ mod cut;
 mod files;
 mod headers;
 mod instance;
+mod interim;
 mod listener;
 mod patient;
 mod problem;

@@ -14,6 +14,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
+use hyper::ext::on_informational;
 use onceward_core::OperationId;
 use onceward_http::{Execution, Fate, OUTCOME_HEADER, ProblemFormat, accept_only_decodable};
 use tokio::time::timeout;
@@ -76,17 +77,16 @@ impl Proxy {
     async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
         let (mut head, body) = request.into_parts();
         let execution = head.extensions.remove::<Execution>();
-        let client = ClientSide {
-            version: head.version,
-            operation: execution.as_ref().map(Execution::operation),
-        };
-        let mut tunnel = None;
+        let operation = execution.as_ref().map(Execution::operation);
+        let client = ClientSide { version: head.version, operation };
+        let (mut tunnel, mut hints) = (None, None);
         if let Some(peer) = head.extensions.remove::<Peer>() {
             // A guarded request is answered, and not turned into a tunnel.
             if !client.is_guarded() {
                 tunnel = Tunnel::wanted(&mut head, peer.place.clone());
             }
             headers::prepare(&mut head, &peer);
+            hints = peer.hints;
         }
         self.instance.mark(&mut head.headers);
         if let Some(execution) = &execution {
@@ -104,7 +104,13 @@ impl Proxy {
             refused.extensions_mut().insert(Fate::NothingHappened);
             return refused;
         }
-        let asking = self.client.request(Request::from_parts(head, body));
+        let mut request = Request::from_parts(head, body);
+        if let Some(hints) = hints {
+            on_informational(&mut request, move |interim| {
+                hints.send(interim.status(), interim.headers());
+            });
+        }
+        let asking = self.client.request(request);
         match timeout(self.to.response_timeout, asking).await {
             Ok(Ok(response)) => self.to.answer(response, tunnel, client),
             Ok(Err(failed)) => self.to.unanswered(&failed, client),

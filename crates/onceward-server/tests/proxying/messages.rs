@@ -3,7 +3,7 @@
 use http::Request;
 use http_body_util::{BodyExt, Full};
 
-use crate::front::{Front, Settings};
+use crate::front::{Front, Settings, post};
 use crate::service::{Service, Speaks, raw_service};
 use crate::tls::http2;
 
@@ -136,6 +136,42 @@ async fn connections_to_the_upstream_are_used_again() {
         assert_eq!(front.post("/x", &format!("k{run}"), "").await.status, 201);
     }
     assert_eq!((service.runs(), service.connections()), (40, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interim_responses_pass_over_http_1() {
+    const HINTED: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\
+                          connection: x-hop\r\nx-hop: 1\r\n\r\nHTTP/1.1 103 Early Hints\r\n\
+                          link: </b>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\
+                          connection: close\r\n\r\nbody";
+    let front = Settings::default().before(&raw_service(HINTED).await).await;
+    let mut wire = front.connect().await;
+    for request in ["GET / HTTP/1.1\r\nhost: shop\r\n\r\n".to_owned(), post("/", "k", "")] {
+        wire.send(&request).await;
+        for link in ["</a>", "</b>"] {
+            let hint = wire.head().await;
+            assert_eq!((hint.status, hint.header("link").as_deref()), (103, Some(link)));
+            assert_eq!(hint.header("x-hop"), None);
+        }
+        let answer = wire.answer().await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "body"));
+    }
+    wire.send(&post("/", "k", "")).await;
+    let replay = wire.answer().await;
+    assert_eq!((replay.status, replay.is_replay(), replay.body.as_str()), (200, true, "body"));
+    // HTTP/1.0 does not know them.
+    let old = front.send("GET / HTTP/1.0\r\nhost: shop\r\n\r\n").await;
+    assert_eq!((old.status, old.body.as_str()), (200, "body"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interim_response_reaches_the_client_before_the_service_has_answered() {
+    const ONLY_A_HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+    let front = Settings::default().before(&raw_service(ONLY_A_HINT).await).await;
+    let mut wire = front.connect().await;
+    wire.send("GET / HTTP/1.1\r\nhost: shop\r\n\r\n").await;
+    assert_eq!(wire.head().await.status, 103);
+    assert_eq!(wire.answer().await.problem(), (502, "UPSTREAM_UNANSWERED".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -148,10 +148,13 @@ pub(crate) async fn raw_service(answer: &'static str) -> String {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
                 let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
+                while !head.windows(4).any(|it| it == b"\r\n\r\n") {
                     let Ok(1..) = stream.read_buf(&mut head).await else { return };
                 }
                 stream.write_all(answer.as_bytes()).await.ok();
+                stream.shutdown().await.ok();
+                // Closing what was not read would take the answer back.
+                while let Ok(1..) = stream.read_buf(&mut head).await {}
             });
         }
     });
