@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::clock::Ambient;
+use crate::clock::{Ambient, SystemAmbient};
 use crate::intent::RecordId;
 use crate::key::hex;
 
@@ -84,6 +84,11 @@ impl OperationId {
         bits[2..].copy_from_slice(&(record.first_bits() >> 2).to_be_bytes());
         let millis = ambient.now().as_millis();
         Self(uuid::Builder::from_unix_timestamp_millis(millis, &bits).into_uuid())
+    }
+
+    /// The id of an operation that does not exist and never will: no record has it.
+    pub fn of_no_record() -> Self {
+        Self::draw(&SystemAmbient::new(), &RecordId::from_bytes([0; 32]))
     }
 
     /// Whether it was drawn for this record, as far as can be told from both.
@@ -185,7 +190,6 @@ impl fmt::Display for DownstreamKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemAmbient;
 
     #[test]
     fn an_operation_tells_where_its_record_is() {

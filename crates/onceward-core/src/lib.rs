@@ -36,6 +36,7 @@ mod reference;
 mod resolver;
 mod run;
 mod scope;
+mod since;
 mod sketch;
 mod store;
 mod sweeper;
@@ -63,6 +64,7 @@ pub use reference::{BusinessReference, Follow, Known, Place};
 pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};
 pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
+pub use since::Since;
 pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{
     Claim, ClaimRequest, Effect, Fenced, FullStore, Imported, Lapsed, Lease, Page, Purged, Query,

@@ -16,6 +16,7 @@ use crate::ids::{Holder, OperationId, OwnerToken};
 use crate::intent::Identity;
 use crate::record::{Record, Retention, StateName};
 use crate::resolver::{BoxError, Finding, Judgement, Resolver};
+use crate::since::CheckedResolver;
 use crate::sketch::Sketch;
 use crate::store::{
     Claim, ClaimRequest, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError, Verdict,
@@ -36,7 +37,7 @@ pub trait Completer: Send + Sync + 'static {
 /// of the store or the resolver end nothing: the next round begins anew.
 pub struct Reconciler {
     store: Arc<dyn FullStore>,
-    resolver: Arc<dyn Resolver>,
+    resolver: Arc<CheckedResolver>,
     completer: Option<Arc<dyn Completer>>,
     identity: Identity,
     decisions: Decisions,
@@ -113,8 +114,8 @@ impl Reconciler {
     pub fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>, identity: Identity) -> Self {
         Self {
             decisions: Decisions::new(Arc::clone(&store), identity.clone()),
+            resolver: Arc::new(CheckedResolver::new(Arc::clone(&store), resolver)),
             store,
-            resolver,
             completer: None,
             identity,
             ambient: Arc::new(SystemAmbient::new()),
@@ -161,6 +162,14 @@ impl Reconciler {
         self
     }
 
+    /// Records the resolver's first use in the store, as [`Recovery::register`] does. A round
+    /// begins with it; call it before operations are claimed, so that none of them is older.
+    ///
+    /// [`Recovery::register`]: crate::Recovery::register
+    pub async fn register(&self) -> Result<(), StoreError> {
+        self.resolver.register().await.map(drop)
+    }
+
     /// Reconciles for ever. Stop it by dropping the future or aborting its task: what it was
     /// asking about is asked about again when its lease has lapsed.
     pub async fn run(self) {
@@ -183,6 +192,7 @@ impl Reconciler {
     }
 
     async fn go_round(self: &Arc<Self>, round: &mut Round) -> Result<(), StoreError> {
+        self.register().await?;
         let (mut questions, budget) = (JoinSet::new(), Arc::new(Budget::new(self.settings.budget)));
         let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
         loop {

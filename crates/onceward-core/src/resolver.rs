@@ -10,7 +10,8 @@ use crate::decision::{Decided, Decision, Decisions, INTERNAL_TENANT};
 use crate::intent::RecordId;
 use crate::outcome::Outcome;
 use crate::record::{Record, Retention, State, StateName};
-use crate::store::{Fenced, Query, ResolveRequest, StoreAdmin, StoreError, Verdict};
+use crate::since::{CheckedResolver, Since};
+use crate::store::{Fenced, FullStore, Query, ResolveRequest, StoreAdmin, StoreError, Verdict};
 
 /// Any error of user code.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -30,6 +31,25 @@ pub trait Resolver: Send + Sync + 'static {
     /// Its name in the trail of decisions.
     fn name(&self) -> &str {
         "resolver"
+    }
+
+    /// Where it looks: an address, a query, a table. A resolver that looks elsewhere is another
+    /// one, whose [`Since::FirstUse`] begins anew. Stored as text: no passwords.
+    fn address(&self) -> String {
+        String::new()
+    }
+
+    /// The operations for which its [`Verdict::DidNotHappen`] counts. For older ones it is taken
+    /// as [`Verdict::StillUnknown`].
+    fn since(&self) -> Since {
+        Since::FirstUse
+    }
+
+    /// Whether it says [`Verdict::DidNotHappen`] because it finds nothing, as a query does that
+    /// returns no row. A query on the wrong table finds nothing either, so this counts only while
+    /// the resolver says of an operation that was completed that it happened.
+    fn goes_by_absence(&self) -> bool {
+        false
     }
 }
 
@@ -66,8 +86,8 @@ pub trait Rebuilder: Send + Sync + 'static {
 /// Settles unknown operations by asking a [`Resolver`].
 #[derive(Clone)]
 pub struct Recovery {
-    store: Arc<dyn StoreAdmin>,
-    resolver: Arc<dyn Resolver>,
+    store: Arc<dyn FullStore>,
+    resolver: Arc<CheckedResolver>,
     decisions: Option<Decisions>,
 }
 
@@ -86,8 +106,20 @@ pub struct Recovered {
 
 impl Recovery {
     /// Recovery of a store's records by a resolver.
-    pub fn new(store: Arc<dyn StoreAdmin>, resolver: Arc<dyn Resolver>) -> Self {
+    pub fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>) -> Self {
+        let resolver = Arc::new(CheckedResolver::new(Arc::clone(&store), resolver));
         Self { store, resolver, decisions: None }
+    }
+
+    /// Records the resolver's first use in the store: its [`Verdict::DidNotHappen`] counts for
+    /// operations that are claimed from then on ([`Since::FirstUse`]). An engine does this before
+    /// its first claim. Idempotent.
+    pub async fn register(&self) -> Result<(), StoreError> {
+        self.resolver.register().await.map(drop)
+    }
+
+    pub(crate) fn is_registered(&self) -> bool {
+        self.resolver.is_registered()
     }
 
     /// Writes every decision down before it is made.

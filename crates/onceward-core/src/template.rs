@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::ids::DownstreamKey;
+use crate::ids::{DownstreamKey, OperationId};
 use crate::intent::Identity;
 use crate::record::Record;
 
@@ -74,6 +74,29 @@ impl About {
     }
 }
 
+impl About {
+    /// The value for an operation that has no record, to try an address or a query with.
+    pub fn of_no_record(self, operation: &OperationId) -> String {
+        // A UUID, because tenants and callers are often cast to one.
+        const NIL: &str = "00000000-0000-0000-0000-000000000000";
+        match self {
+            Self::Operation => operation.to_string(),
+            Self::DownstreamKey => DownstreamKey::of(operation).to_string(),
+            Self::Reference => format!("onceward-probe-{operation}"),
+            Self::Tenant | Self::Caller => NIL.to_owned(),
+            Self::OperationName => "onceward.probe".to_owned(),
+        }
+    }
+
+    /// Whether it names one operation among all others.
+    const fn names_one(self) -> bool {
+        match self {
+            Self::Operation | Self::DownstreamKey | Self::Reference => true,
+            Self::Tenant | Self::Caller | Self::OperationName => false,
+        }
+    }
+}
+
 /// A place in a template that nothing is known for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -92,6 +115,12 @@ impl Template {
             Piece::About(about) => value(*about),
         });
         filled.collect()
+    }
+
+    /// Whether it has `{operation}`, `{downstream_key}` or `{reference}`. Without one of them it asks
+    /// the same about every operation.
+    pub fn names_operation(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::About(about) if about.names_one()))
     }
 
     /// As it was written.

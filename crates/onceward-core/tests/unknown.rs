@@ -11,7 +11,7 @@ use common::*;
 use onceward_core::{
     Ambient, BoxError, Clock, Completer, Decided, Decisions, Engine, Expiry, Fenced, Finding,
     FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection,
-    ResolveRequest, Resolver, Retention, Settled, StateName, StoreAdmin as _, SystemAmbient,
+    ResolveRequest, Resolver, Retention, Settled, Since, StateName, StoreAdmin as _, SystemAmbient,
     Timestamp, Verdict,
 };
 use onceward_testkit::clock::SimClock;
@@ -70,13 +70,22 @@ struct Authority {
     asked: AtomicUsize,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
+    since: Since,
+    address: &'static str,
+    goes_by_absence: bool,
     word: fn(&Record) -> Result<Verdict, BoxError>,
 }
 
 impl Authority {
+    /// One that has known every operation from the beginning.
     fn saying(word: fn(&Record) -> Result<Verdict, BoxError>) -> Arc<Self> {
+        Arc::new(Self { since: Since::Always, ..Self::new(word) })
+    }
+
+    fn new(word: fn(&Record) -> Result<Verdict, BoxError>) -> Self {
         let [asked, at_once, most_at_once] = [const { AtomicUsize::new(0) }; 3];
-        Arc::new(Self { asked, at_once, most_at_once, word })
+        let (since, address, goes_by_absence) = (Since::default(), "payments", false);
+        Self { asked, at_once, most_at_once, since, address, goes_by_absence, word }
     }
 
     fn asked(&self) -> usize {
@@ -97,6 +106,18 @@ impl Resolver for Authority {
 
     fn name(&self) -> &str {
         "payments table"
+    }
+
+    fn address(&self) -> String {
+        self.address.to_owned()
+    }
+
+    fn since(&self) -> Since {
+        self.since
+    }
+
+    fn goes_by_absence(&self) -> bool {
+        self.goes_by_absence
     }
 }
 
@@ -156,6 +177,95 @@ async fn what_had_happened_is_completed_and_the_evidence_is_kept() {
     assert_eq!(written.decision.evidence, "row 7 of payments");
     assert_eq!(written.at, bench.clock.now());
     assert_eq!(decisions.list(None, 10).await.unwrap().0, about);
+}
+
+/// A table got a column for operations, and the resolver that reads it found no row about those
+/// that were claimed before: it freed their keys, and they were charged again.
+#[tokio::test(start_paused = true)]
+async fn a_resolver_frees_no_operation_that_is_older_than_itself() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    unknown(&engine, "old").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let finds_nothing = || Arc::new(Authority::new(|_| Ok(Verdict::DidNotHappen)));
+    let first = Arc::new(reconciler(&bench, &finds_nothing()));
+    first.register().await.unwrap();
+    unknown(&engine, "new").await;
+    let round = first.run_once().await;
+    assert_eq!((round.did_not_happen, round.still_unknown), (1, 1), "{round:?}");
+    assert_eq!(bench.standing("old").await, Some(StateName::Unknown));
+    assert_eq!(bench.standing("new").await, Some(StateName::Released));
+
+    // The moment is the store's: a restart, and another process, find it there.
+    tokio::time::sleep(settings().backoff).await;
+    unknown(&engine, "newer").await;
+    let round = Arc::new(reconciler(&bench, &finds_nothing())).run_once().await;
+    assert_eq!((round.did_not_happen, round.still_unknown), (1, 1), "{round:?}");
+
+    // What it has a row about did happen, however old it is.
+    tokio::time::sleep(settings().backoff * 4).await;
+    let finds = Arc::new(Authority::new(|_| Ok(Verdict::Happened(outcome("paid")))));
+    assert_eq!(Arc::new(reconciler(&bench, &finds)).run_once().await.happened, 1);
+    assert_eq!(replayed(&engine, "old").await, outcome("paid"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_that_looks_elsewhere_begins_anew() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let at = |address: &'static str| {
+        let word = |_: &Record| Ok(Verdict::DidNotHappen);
+        Arc::new(reconciler(&bench, &Arc::new(Authority { address, ..Authority::new(word) })))
+    };
+    at("payments").register().await.unwrap();
+    unknown(&engine, "k").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(at("refunds").run_once().await.still_unknown, 1);
+    tokio::time::sleep(settings().backoff).await;
+    assert_eq!(at("payments").run_once().await.did_not_happen, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resolver_answers_since_the_time_that_it_says() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    unknown(&engine, "before").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let since = Since::At(bench.clock.now());
+    unknown(&engine, "since").await;
+    let authority = Authority { since, ..Authority::new(|_| Ok(Verdict::DidNotHappen)) };
+    Arc::new(reconciler(&bench, &Arc::new(authority))).run_once().await;
+    assert_eq!(bench.standing("before").await, Some(StateName::Unknown));
+    assert_eq!(bench.standing("since").await, Some(StateName::Released));
+}
+
+/// A query on the wrong table is valid and returns no row, about any operation.
+#[tokio::test(start_paused = true)]
+async fn absence_is_evidence_only_where_completed_operations_are_recognised() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    let reading = |word| {
+        let authority = Authority { goes_by_absence: true, ..Authority::new(word) };
+        Arc::new(reconciler(&bench, &Arc::new(authority)))
+    };
+    let wrong_table = reading(|_| Ok(Verdict::DidNotHappen));
+    wrong_table.register().await.unwrap();
+    unknown(&engine, "k").await;
+    assert_eq!(wrong_table.run_once().await.still_unknown, 1, "nothing is completed");
+    for key in 0..20 {
+        let done = permit(&engine, &format!("done {key}")).await;
+        assert_eq!(done.complete(outcome("paid")).await, Settled::Durable);
+    }
+    tokio::time::sleep(settings().backoff).await;
+    assert_eq!(wrong_table.run_once().await.still_unknown, 1, "nothing is recognised");
+    assert_eq!(bench.standing("k").await, Some(StateName::Unknown));
+
+    tokio::time::sleep(settings().backoff * 4).await;
+    let right_table = reading(|record| match record.state.name() {
+        StateName::Completed => Ok(Verdict::Happened(outcome("paid"))),
+        _ => Ok(Verdict::DidNotHappen),
+    });
+    assert_eq!(right_table.run_once().await.did_not_happen, 1);
 }
 
 struct Again(AtomicUsize);

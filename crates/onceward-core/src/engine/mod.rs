@@ -215,6 +215,11 @@ impl Engine {
 
     /// Decides about an intent by the record that it lives in.
     async fn begin_record(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
+        if let Some(recovery) = &self.shared().recovery
+            && !recovery.is_registered()
+        {
+            self.register(recovery).boxed().await;
+        }
         let wait = self.policy().wait();
         let give_up = (!wait.is_zero()).then(|| Instant::now() + wait);
         let begin = self.claim_or_wait(id, intent, give_up).await?;
@@ -303,6 +308,16 @@ impl Engine {
             }
             Claim::Expired => Begin::Reject(Rejection::Expired),
         })
+    }
+
+    /// Records the resolver's first use before the first claim. A store that fails is met again
+    /// by the claim; until this succeeds, operations count as older than the resolver.
+    async fn register(&self, recovery: &Recovery) {
+        match timeout(self.policy().call_timeout(), recovery.register()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "the resolver's first use is not stored"),
+            Err(_) => tracing::debug!("the resolver's first use was not stored in time"),
+        }
     }
 
     /// Asks the resolver about an unknown record; false where there is nobody to ask.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    BoxError, Ended, Fence, Finding, Fingerprint, OperationId, Record, RecordId, Resolver, Verdict,
+    BoxError, Ended, Fence, Finding, Fingerprint, OperationId, Record, RecordId, Resolver, Since,
+    Verdict,
 };
 use parking_lot::Mutex;
 
@@ -104,5 +105,10 @@ impl Resolver for Ledger {
         }
         books.closed.insert(key);
         Ok(Verdict::DidNotHappen.into())
+    }
+
+    /// It books every effect there is.
+    fn since(&self) -> Since {
+        Since::Always
     }
 }
