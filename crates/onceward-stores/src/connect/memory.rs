@@ -8,6 +8,10 @@ use super::parts::{Parts, Setting};
 use super::{ConnectError, SharedStore};
 
 pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+    Ok(Arc::new(MemoryStore::with(limits(&parts)?, Arc::new(SystemAmbient::new()))))
+}
+
+pub(super) fn limits(parts: &Parts) -> Result<MemoryLimits, ConnectError> {
     if !parts.rest.is_empty() {
         let problem = "must be empty: all of it is in this process";
         return Err(ConnectError::Part { scheme: parts.scheme, part: "path", problem });
@@ -17,5 +21,5 @@ pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
         ("records_max", Setting::Wide(&mut limits.records_max)),
         ("bytes_max", Setting::Wide(&mut limits.bytes_max)),
     ])?;
-    Ok(Arc::new(MemoryStore::with(limits, Arc::new(SystemAmbient::new()))))
+    Ok(limits)
 }

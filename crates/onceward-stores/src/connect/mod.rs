@@ -118,6 +118,27 @@ impl Connect {
         self
     }
 
+    /// Checks the URLs and their options, as [`open`](Self::open) does first. Opens nothing, and
+    /// asks no server.
+    pub fn check(&self) -> Result<(), ConnectError> {
+        let parts = Address::parse(&self.url)?.parts;
+        #[cfg(feature = "tiered")]
+        if let Some(cache) = &self.cache {
+            return tiered::check(&parts, &Address::parse(cache)?.parts);
+        }
+        match parts.scheme {
+            "memory" => memory::limits(&parts).map(drop),
+            #[cfg(feature = "embedded")]
+            "file" => file::read(&parts).map(drop),
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => postgres::check(&parts),
+            #[cfg(feature = "redis")]
+            _ => redis::check(&parts),
+            #[cfg(not(feature = "redis"))]
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the store, on a tokio runtime.
     pub async fn open(self) -> Result<SharedStore, ConnectError> {
         let store = self.open_unsealed().await?;

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use super::parts::{Parts, Setting};
 use super::{ConnectError, SharedStore};
-use crate::postgres::{Listen, PostgresStore, Schema, Settings};
+use crate::postgres::{Listen, OpenError, PostgresStore, Schema, Settings, tokio_postgres};
 
 pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
     Ok(Arc::new(open_store(&parts).await?))
@@ -17,6 +17,13 @@ pub(super) async fn open_store(parts: &Parts) -> Result<PostgresStore, ConnectEr
     let (url, settings) = read(parts)?;
     let store = PostgresStore::open(&url, settings).await;
     store.map_err(|error| ConnectError::Postgres(Box::new(error)))
+}
+
+/// Whether the URL and its options can be used, as far as that is known without the server.
+pub(super) fn check(parts: &Parts) -> Result<(), ConnectError> {
+    let address = read(parts)?.0.parse::<tokio_postgres::Config>();
+    let wrong = |error| ConnectError::Postgres(Box::new(OpenError::Address(error)));
+    address.map(drop).map_err(wrong)
 }
 
 /// The options that are the driver's, which takes them as they were written.

@@ -5,9 +5,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::redis::IntoConnectionInfo as _;
+
 use super::parts::{Parts, Setting};
 use super::{ConnectError, SharedStore};
-use crate::redis::{Allow, OnEmpty, RedisStore, Settings, Tls, Wait};
+use crate::redis::{Allow, OnEmpty, OpenError, RedisStore, Settings, Tls, Wait};
 
 const PEM: &str = "must name a readable file with PEM text";
 
@@ -20,6 +22,19 @@ pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
         RedisStore::open(&urls[0], settings).await
     };
     Ok(Arc::new(opened.map_err(ConnectError::Redis)?))
+}
+
+/// Whether the URL and its options can be used, as far as that is known without the server.
+pub(super) fn check(parts: &Parts) -> Result<(), ConnectError> {
+    settings(parts)?;
+    check_urls(parts)
+}
+
+/// Whether the driver understands the addresses.
+pub(super) fn check_urls(parts: &Parts) -> Result<(), ConnectError> {
+    let wrong = |error| ConnectError::Redis(OpenError::Address(error));
+    let read = |url: String| url.into_connection_info().map(drop).map_err(wrong);
+    urls(parts)?.into_iter().try_for_each(read)
 }
 
 pub(super) fn is_cluster(parts: &Parts) -> bool {

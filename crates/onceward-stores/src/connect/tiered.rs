@@ -3,19 +3,12 @@
 use std::sync::Arc;
 
 use super::parts::{Parts, Setting};
-use super::redis::{TlsFiles, is_cluster, pem, take, urls};
+use super::redis::{TlsFiles, check_urls, is_cluster, pem, take, urls};
 use super::{ConnectError, SharedStore, postgres};
 use crate::tiered::{Settings, Tiered};
 
 pub(super) async fn open(store: Parts, cache: Parts) -> Result<SharedStore, ConnectError> {
-    if !matches!(store.scheme, "postgres" | "postgresql") {
-        let problem = "have no cache: only `postgres:` stores do";
-        return Err(ConnectError::Cache { scheme: store.scheme, problem });
-    }
-    if !cache.scheme.starts_with("redis") {
-        let problem = "are no cache: a cache is a `redis:` URL";
-        return Err(ConnectError::Cache { scheme: cache.scheme, problem });
-    }
+    check_schemes(&store, &cache)?;
     let (settings, urls) = (settings(&cache)?, urls(&cache)?);
     let authority = Arc::new(postgres::open_store(&store).await?);
     let opened = if is_cluster(&cache) {
@@ -24,6 +17,26 @@ pub(super) async fn open(store: Parts, cache: Parts) -> Result<SharedStore, Conn
         Tiered::open(authority, &urls[0], settings).await
     };
     Ok(Arc::new(opened.map_err(|error| ConnectError::Tiered(Box::new(error)))?))
+}
+
+/// Whether the URLs and their options can be used, as far as that is known without the servers.
+pub(super) fn check(store: &Parts, cache: &Parts) -> Result<(), ConnectError> {
+    check_schemes(store, cache)?;
+    settings(cache)?;
+    check_urls(cache)?;
+    postgres::check(store)
+}
+
+fn check_schemes(store: &Parts, cache: &Parts) -> Result<(), ConnectError> {
+    if !matches!(store.scheme, "postgres" | "postgresql") {
+        let problem = "have no cache: only `postgres:` stores do";
+        return Err(ConnectError::Cache { scheme: store.scheme, problem });
+    }
+    if !cache.scheme.starts_with("redis") {
+        let problem = "are no cache: a cache is a `redis:` URL";
+        return Err(ConnectError::Cache { scheme: cache.scheme, problem });
+    }
+    Ok(())
 }
 
 fn settings(cache: &Parts) -> Result<Settings, ConnectError> {

@@ -192,6 +192,11 @@ pub enum OpenError {
         "`synchronous_commit` is off, so commits can be lost: run `ALTER ROLE … SET synchronous_commit = on`"
     )]
     NotDurable,
+    /// A resolver's query asks the same about every operation.
+    #[error(
+        "the query names no operation: select by {{operation}}, {{downstream_key}} or {{reference}}"
+    )]
+    NoOperation,
 }
 
 impl OpenError {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use onceward_core::{
-    About, BoxError, Clock as _, Finding, Identity, Outcome, Record, Resolver, StoreError,
-    SystemAmbient, Template, Verdict,
+    About, BoxError, Clock as _, Finding, Identity, OperationId, Outcome, Record, Resolver, Since,
+    StoreError, SystemAmbient, Template, Verdict,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -26,7 +26,9 @@ use super::{Server, tokio_postgres};
 /// leave the outcome unknown.
 ///
 /// That there is no row **is** only evidence once nobody can write one any more: see
-/// [`grace`](Self::grace), and prefer tables that refuse a fence that is not the latest.
+/// [`grace`](Self::grace), and prefer tables that refuse a fence that is not the latest. It counts
+/// for operations that are not older than the resolver ([`since`](Self::since)), and while the
+/// query finds rows about operations that were completed: on the wrong table it finds none.
 pub struct SqlResolver {
     pool: Pool,
     limit: Duration,
@@ -34,7 +36,9 @@ pub struct SqlResolver {
     statement: String,
     places: Vec<About>,
     identity: Identity,
+    address: String,
     grace: Duration,
+    since: Since,
     read: Box<Read>,
 }
 
@@ -52,6 +56,9 @@ impl SqlResolver {
         identity: Identity,
         read: impl Fn(&Row) -> Result<Outcome, BoxError> + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
+        if !query.names_operation() {
+            return Err(OpenError::NoOperation);
+        }
         let settings = Settings::default().sane();
         let server = Server::new(url, &settings)?;
         let pool = Pools::new(&server.config, &server.tls, &settings).admin;
@@ -61,8 +68,9 @@ impl SqlResolver {
             Some(format!("${}", places.len()))
         });
         let statement = statement.unwrap_or_default();
-        let (grace, read) = (GRACE, Box::new(read));
-        Ok(Self { pool, limit, query, statement, places, identity, grace, read })
+        let (address, read) = (address(&server, &query), Box::new(read));
+        let (grace, since) = (GRACE, Since::default());
+        Ok(Self { pool, limit, query, statement, places, identity, address, grace, since, read })
     }
 
     /// How long after the last sign of an attempt a missing row says that it did not happen
@@ -73,12 +81,27 @@ impl SqlResolver {
         self
     }
 
-    /// Whether the server is there and understands the query.
+    /// The operations for which a missing row says that they did not happen, instead of those
+    /// since the resolver's first use.
+    #[must_use]
+    pub fn since(mut self, since: Since) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Whether the server is there, understands the query, and has no row about an operation
+    /// that does not exist.
     pub async fn check(&self) -> Result<(), BoxError> {
-        let client = connection(&self.pool, self.limit).await.map_err(StoreError::from)?;
-        let types = vec![Type::TEXT; self.places.len()];
-        client.prepare_typed(&self.statement, &types).await?;
-        Ok(())
+        let operation = OperationId::of_no_record();
+        let values: Vec<_> = self.places.iter().map(|it| it.of_no_record(&operation)).collect();
+        match self.rows(&values).await?.len() {
+            0 => Ok(()),
+            rows => Err(format!(
+                "the query returns {rows} row(s) about operation {operation}, which does not \
+                 exist; it must select by the operation"
+            )
+            .into()),
+        }
     }
 
     async fn rows(&self, values: &[String]) -> Result<Vec<Row>, BoxError> {
@@ -115,6 +138,25 @@ impl Resolver for SqlResolver {
     fn name(&self) -> &str {
         "sql"
     }
+
+    fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    fn since(&self) -> Since {
+        self.since
+    }
+
+    fn goes_by_absence(&self) -> bool {
+        true
+    }
+}
+
+/// Server, database and query, without the login.
+fn address(server: &Server, query: &Template) -> String {
+    let Server { config, .. } = server;
+    let (hosts, ports, database) = (config.get_hosts(), config.get_ports(), config.get_dbname());
+    format!("{hosts:?} {ports:?} {database:?} {query}")
 }
 
 impl fmt::Debug for SqlResolver {
