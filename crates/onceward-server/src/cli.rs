@@ -10,7 +10,9 @@ use clap_complete::Shell;
 
 use crate::commands::{OperationsCommand, PlanArgs, RecordsCommand, StoreCommand};
 use crate::config::{Config, StoreUrl, UpstreamUrl, lint};
-use crate::{claims, demo, manual, run};
+use crate::gateway::Gateway;
+use crate::resolver::ProbeError;
+use crate::{claims, demo, manual, run, telemetry};
 
 /// Version and commit. The build script finds the commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("ONCEWARD_BUILD"), ")");
@@ -67,7 +69,8 @@ enum Command {
     Config(ConfigCommand),
     /// Let a running gateway read its configuration again, without dropping a request
     ///
-    /// The same as SIGHUP to its process.
+    /// The same as SIGHUP to its process. Fails with the reason if the configuration was refused;
+    /// then the gateway goes on with the one that it had.
     ///
     /// Examples:
     ///   onceward reload --pid-file /run/onceward.pid
@@ -133,9 +136,14 @@ pub(crate) struct GatewayArgs {
 enum ConfigCommand {
     /// Check a file: mistakes are errors, unwise settings are warnings
     ///
+    /// Builds what the gateway builds, so the files and environment variables that the file names
+    /// must be there. The store is not opened. A [resolver] is asked about an operation that does
+    /// not exist.
+    ///
     /// Examples:
     ///   onceward config check onceward.toml
     ///   onceward config check onceward.toml --deny-warnings
+    ///   onceward config check onceward.toml --offline
     #[command(verbatim_doc_comment)]
     Check {
         /// The file
@@ -143,6 +151,9 @@ enum ConfigCommand {
         /// Fail on warnings too
         #[arg(long)]
         deny_warnings: bool,
+        /// Do not ask the resolver
+        #[arg(long)]
+        offline: bool,
     },
     /// Print a file with every setting and its default
     PrintDefault,
@@ -169,8 +180,12 @@ impl Cli {
             Command::Operations(command) => command.run(),
             Command::Store(command) => command.run(),
             Command::Plan(args) => args.run(),
-            Command::Config(ConfigCommand::Check { file, deny_warnings }) => {
-                check(&file, deny_warnings)
+            Command::Config(ConfigCommand::Check { file, deny_warnings, offline }) => {
+                match check(&file, offline) {
+                    Ok(warnings) if deny_warnings && warnings > 0 => ExitCode::FAILURE,
+                    Ok(_) => ExitCode::SUCCESS,
+                    Err(error) => failed(&error),
+                }
             }
             Command::Config(ConfigCommand::PrintDefault) => {
                 print!("{}", crate::config::REFERENCE);
@@ -213,21 +228,32 @@ impl GatewayArgs {
     }
 }
 
-fn check(file: &Path, deny_warnings: bool) -> ExitCode {
-    let config = match Config::read(file) {
-        Ok(config) => config,
-        Err(error) => return failed(&error),
-    };
-    if let Err(error) = config.check_loops(&config.own_addresses()) {
-        return failed(&error);
-    }
-    let warnings = lint(&config);
+/// Prints all warnings about a file, and counts them.
+fn check(file: &Path, offline: bool) -> Result<usize, Box<dyn std::error::Error>> {
+    let config = Config::read(file)?;
+    let mut warnings: Vec<String> = lint(&config).iter().map(ToString::to_string).collect();
+    let (operations, upstream) = (config.operations.len(), config.upstream.url.clone());
+    telemetry::check(&config.telemetry)?;
+    let checked = run::runtime()?.block_on(async {
+        match Gateway::check(config)? {
+            Some(resolver) if !offline => match resolver.probe().await {
+                Ok(()) => Ok(None),
+                Err(ProbeError::Unreachable(why)) => Ok(Some(why)),
+                Err(wrong @ (ProbeError::NoResolver(_) | ProbeError::Untrue(_))) => {
+                    Err(wrong.into())
+                }
+            },
+            _ => Ok(None),
+        }
+    });
+    let checked: Result<_, Box<dyn std::error::Error>> = checked;
+    warnings.extend(checked.as_ref().ok().cloned().flatten());
     for warning in &warnings {
         println!("warning: {warning}");
     }
-    let (operations, upstream) = (config.operations.len(), &config.upstream.url);
+    checked?;
     println!("{}: fine; {operations} named operations, upstream {upstream}", file.display());
-    if deny_warnings && !warnings.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    Ok(warnings.len())
 }
 
 fn explain(setting: Option<&str>) -> ExitCode {

@@ -45,6 +45,12 @@ pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenEr
     sealed(settings)?.open().await.map_err(|error| refused(settings, &error, advice(&error)))
 }
 
+/// Checks the store's settings and reads its sealing keys. Opens nothing.
+pub(crate) fn check(settings: &config::Store) -> Result<(), OpenError> {
+    keys(settings)?;
+    connect(settings).check().map_err(|error| refused(settings, &error, ""))
+}
+
 /// Opens it for a command, which a gateway may have been quicker than.
 pub(crate) async fn open_beside(settings: &config::Store) -> Result<SharedStore, OpenError> {
     sealed(settings)?.open().await.map_err(|error| not_beside(settings, &error))
@@ -121,7 +127,7 @@ fn advice(error: &ConnectError) -> &'static str {
 }
 
 /// An error with its causes, each once.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

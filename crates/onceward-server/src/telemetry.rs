@@ -26,6 +26,11 @@ pub(crate) fn start(settings: &Telemetry) -> Result<Option<Traces>, Box<dyn Erro
     Ok(traces)
 }
 
+/// Checks what [`start`] reads.
+pub(crate) fn check(settings: &Telemetry) -> Result<(), Box<dyn Error>> {
+    filter(&settings.log).map(drop)
+}
+
 /// What goes into the logs. The spans of traces do not: without a collector they are free.
 fn filter(wanted: &str) -> Result<EnvFilter, Box<dyn Error>> {
     let filter = EnvFilter::builder()

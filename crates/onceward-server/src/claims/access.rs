@@ -10,21 +10,31 @@ use onceward_core::INTERNAL_TENANT;
 
 use super::Claims;
 use crate::api::{ApiProblem, Caller, Role, Tokens};
+use crate::desk::Keeping;
 use crate::gateway::Site;
 
-/// Who knows the tokens.
+/// The tokens of the claims API and the admin API.
+#[derive(Clone)]
 pub(crate) enum Door {
-    /// A gateway, whose configuration may be read again.
+    /// Those of a gateway, whose configuration may be read again.
     Gateway(Arc<ArcSwap<Site>>),
-    /// This process, for as long as it runs.
-    Own(Tokens),
+    /// Those that `onceward claims` was started with.
+    Own { tokens: Tokens, keeping: Arc<Keeping> },
 }
 
 impl Door {
-    fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
         match self {
             Self::Gateway(sites) => sites.load().tokens.caller(headers),
-            Self::Own(tokens) => tokens.caller(headers),
+            Self::Own { tokens, .. } => tokens.caller(headers),
+        }
+    }
+
+    /// The retention of what operators decide.
+    pub(crate) fn keeping(&self) -> Arc<Keeping> {
+        match self {
+            Self::Gateway(sites) => Arc::clone(&sites.load().keeping),
+            Self::Own { keeping, .. } => Arc::clone(keeping),
         }
     }
 }

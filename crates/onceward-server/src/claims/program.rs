@@ -4,15 +4,22 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::Router;
 use clap::Args;
-use onceward_core::{Sweeper, SystemAmbient};
+use onceward_core::{ReconcilerSettings, Sweeper, SystemAmbient};
+use tokio::task::JoinSet;
 
 use super::{Claims, Door};
 use crate::address::BoundAddress;
+use crate::admin::Admin;
 use crate::api::{self, Tokens};
-use crate::config::{self, Config, StoreUrl};
+use crate::census::Census;
+use crate::config::{self, Config, StoreKind, StoreUrl};
+use crate::desk::{Keeping, Reception};
 use crate::gateway::Base;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::run::{Event, Signals, runtime};
 use crate::service_manager::Notice;
@@ -62,14 +69,22 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
     runtime()?.block_on(async {
         let traces = telemetry::start(&config.telemetry)?;
         let mut signals = Signals::new()?;
-        let base = Base::new(store::open(&config.store).await?, &config, &Metrics::new())?;
-        let sweeper = Sweeper::new(base.store.clone(), Arc::new(SystemAmbient::new()));
-        let door = Door::Own(Tokens::read(&config.tokens)?);
-        let router = Claims::new(&base, claims, door).router();
+        let metrics = Metrics::new();
+        let base = Base::new(store::open(&config.store).await?, &config, &metrics)?;
+        base.register_resolver().await;
+        let keeping = Arc::new(Keeping::everything(claims.retention()));
+        let door = Door::Own { tokens: Tokens::read(&config.tokens)?, keeping };
         let bound = BoundAddress::bind("claims.address (--listen)", claims.address)?;
+        let admin_bound = config.admin.map(|it| BoundAddress::bind("admin.address", it.address));
         let (address, url) = (bound.address(), &config.store.url);
-        let serving = api::serve(bound, router)?;
+        let mut serving = JoinSet::new();
+        serving.spawn(api::serve(bound, Claims::new(&base, claims, door.clone()).router())?);
         println!("onceward: claims at http://{address}/v1/claims, records in {url}");
+        if let Some(bound) = admin_bound.transpose()? {
+            println!("onceward: metrics at http://{}/metrics", bound.address());
+            serving.spawn(api::serve(bound, admin(&base, &config, metrics, door))?);
+        }
+        start_background(&mut serving, &base, &config, claims);
         Notice::Ready.send();
         let stopped = async {
             while let Event::Reload = signals.next().await {
@@ -77,8 +92,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
             }
         };
         tokio::select! {
-            () = serving => {}
-            () = sweeper.run() => {}
+            _ended = serving.join_next() => {}
             () = stopped => println!("onceward: stopping"),
         }
         if let Some(traces) = traces {
@@ -86,4 +100,33 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         }
         Ok(())
     })
+}
+
+/// Metrics, health and the admin API.
+fn admin(base: &Base, config: &Config, metrics: Arc<Metrics>, door: Door) -> Router {
+    let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
+    let census = Census::new(base.store.clone(), every);
+    let (store, identity) = (base.store.clone(), base.identity.clone());
+    let desk = Reception { store, identity, door }.router();
+    Admin { metrics, census, health: Health::default() }.router().merge(desk)
+}
+
+/// The sweeper and the reconciler, which run for as long as the program does.
+fn start_background(
+    running: &mut JoinSet<()>,
+    base: &Base,
+    config: &Config,
+    claims: config::Claims,
+) {
+    let sweeper = Sweeper::new(base.store.clone(), Arc::new(SystemAmbient::new()));
+    running.spawn(sweeper.run());
+    let settings = config.reconciler.settings(&config.defaults);
+    let settings = ReconcilerSettings { retention: claims.retention(), ..settings };
+    if let Some(reconciler) = base.reconciler(settings) {
+        running.spawn(reconciler.run());
+    }
+    if let Some(resolver) = base.resolver.clone() {
+        // Not one of those whose end ends the program.
+        tokio::spawn(resolver.probe_until_passed());
+    }
 }

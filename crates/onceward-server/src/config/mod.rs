@@ -29,7 +29,9 @@ pub use reference::{REFERENCE, explain};
 pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
 pub use rules::{Lapse, Operation, Outcomes, RuleSettings};
 pub use store_url::{StoreKind, StoreUrl};
-pub use values::{Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share, UpstreamUrl};
+pub use values::{
+    Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share, Time, UpstreamUrl,
+};
 
 /// The whole configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -624,6 +626,7 @@ impl Config {
         if let Some(claims) = &self.claims {
             claims.check(&self.tokens)?;
         }
+        self.check_addresses()?;
         let mut seen = BTreeMap::new();
         for operation in &self.operations {
             let id = (operation.method.0.to_string(), operation.route.clone());
@@ -637,6 +640,24 @@ impl Config {
 }
 
 impl Config {
+    /// Each address is listened on once.
+    fn check_addresses(&self) -> Result<(), ConfigError> {
+        let listeners = self.listeners.iter().map(|it| ("[[listeners]]", it.address));
+        let admin = self.admin.iter().map(|it| ("[admin]", it.address));
+        let claims = self.claims.iter().map(|it| ("[claims]", it.address));
+        let mut seen = BTreeMap::new();
+        for (section, address) in listeners.chain(admin).chain(claims) {
+            if address.port() != 0
+                && let Some(before) = seen.insert(address, section)
+            {
+                return Err(ConfigError::Together(format!(
+                    "{section}: {address} is an address of {before} already"
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether any operation is to be resolved as soon as somebody asks for it.
     fn resolves(&self) -> bool {
         let own = self.operations.iter().map(|it| it.on_lapse);
@@ -699,11 +720,19 @@ mod tests {
         let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
         assert!(address("payments/{operation}").contains("begins with /"));
         assert!(address("/payments/{amount}").contains("{amount} is not known"));
-        let sql = "[resolver.sql]\nurl = \"redis://h\"\nquery = \"select 1\"";
-        assert!(error(sql).contains("resolver.sql.url"));
+        assert!(address("/payments/{tenant}").contains("names no operation"));
+        let sql =
+            |url, query| error(&format!("[resolver.sql]\nurl = \"{url}\"\nquery = \"{query}\""));
+        assert!(sql("redis://h", "{operation}").contains("resolver.sql.url"));
+        assert!(sql("postgres://h", "select 1").contains("names no operation"));
+        let since = |since| error(&format!("[resolver]\nsince = {since}\n"));
+        assert!(since("\"yesterday\"").contains("yesterday"));
+        assert!(since("2026-11-01T00:00:00Z").contains("in quotes"));
         assert!(error("listeners = []").contains("nobody could connect"));
         assert!(error("[scope]\ncaller = { claim = \"sub\" }").contains("[scope.jwt]"));
         assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));
+        let taken = "[admin]\naddress = \"127.0.0.1:8080\"";
+        assert!(error(taken).contains("[admin]: 127.0.0.1:8080 is an address of [[listeners]]"));
         let twice = "[[operations]]\nroute = \"/a\"\n[[operations]]\nroute = \"/a\"";
         assert!(error(twice).contains("POST /a occurs twice"));
     }

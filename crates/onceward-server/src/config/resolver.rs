@@ -6,7 +6,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::store_url::{StoreKind, StoreUrl};
-use super::values::Seconds;
+use super::values::{Seconds, Time};
 use super::{ConfigError, RuleSettings};
 
 /// Who knows: one of these.
@@ -17,10 +17,12 @@ pub struct Resolver {
     pub http: Option<HttpResolver>,
     /// A query on PostgreSQL.
     pub sql: Option<SqlResolver>,
+    /// Its "did not happen" counts for operations that were claimed since then; without it, since
+    /// the resolver was first used with the store.
+    pub since: Option<Time>,
 }
 
-/// An address that tells what became of an operation: 200 with what was answered, 404 if it did
-/// not happen.
+/// An address that says in JSON whether an operation happened: `outcome`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpResolver {
@@ -28,7 +30,7 @@ pub struct HttpResolver {
     pub url: Places,
     /// The environment variable with a token, sent as `Authorization: Bearer …`.
     pub token_env: Option<String>,
-    /// How long after the last sign of an attempt a 404 counts.
+    /// How long after the last sign of an attempt "did_not_happen" counts.
     #[serde(default = "grace")]
     pub grace: Seconds,
 }
@@ -116,6 +118,15 @@ impl Resolver {
                  begins with /"
             ));
         }
+        for (setting, places) in self.places() {
+            if !places.0.names_operation() {
+                return refuse(format!(
+                    "{setting}: {:?} names no operation, and would be told the same about all of \
+                     them; put {{operation}}, {{downstream_key}} or {{reference}} into it",
+                    places.0.as_str()
+                ));
+            }
+        }
         match &self.sql {
             Some(_) if !cfg!(feature = "postgres") => refuse(
                 "[resolver.sql]: this program was built without the feature `postgres`".into(),
@@ -125,6 +136,13 @@ impl Resolver {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Resolver {
+    fn places(&self) -> impl Iterator<Item = (&'static str, &Places)> {
+        let http = self.http.iter().map(|it| ("resolver.http.url", &it.url));
+        http.chain(self.sql.iter().map(|it| ("resolver.sql.query", &it.query)))
     }
 }
 

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderName, Method, Uri};
 use ipnet::IpNet;
+use onceward_core::Timestamp;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -33,6 +34,28 @@ impl<'de> Deserialize<'de> for Seconds {
             let time = humantime::parse_duration(text).map_err(|why| format!("{text:?}: {why}"))?;
             if time.is_zero() { Err("must be longer than nothing".into()) } else { Ok(Self(time)) }
         })
+    }
+}
+
+/// A point in time, such as `"2026-11-01T00:00:00Z"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Time(pub Timestamp);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text(deserializer, "a time in quotes, such as \"2026-11-01T00:00:00Z\"", |text| {
+            let wrong = || format!("{text:?} is no time; write \"2026-11-01T00:00:00Z\"");
+            let time = humantime::parse_rfc3339(text).map_err(|_| wrong())?;
+            let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
+            Ok(Self(Timestamp::from_millis(0) + since))
+        })
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = UNIX_EPOCH + Duration::from_millis(self.0.as_millis());
+        humantime::format_rfc3339_seconds(time).fmt(f)
     }
 }
 

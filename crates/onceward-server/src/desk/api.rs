@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -22,7 +21,7 @@ use super::strict::Strict;
 use super::subject::Subject;
 use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
 use crate::api::{ApiProblem, Params, Payload};
-use crate::gateway::Site;
+use crate::claims::Door;
 
 /// Largest order: a reply in base64 that is larger than any that is kept by default.
 const ORDER_BYTES_MAX: usize = 32 << 20;
@@ -32,8 +31,8 @@ const ORDER_BYTES_MAX: usize = 32 << 20;
 pub(crate) struct Reception {
     pub(crate) store: SharedStore,
     pub(crate) identity: Identity,
-    /// The configuration of the moment, which says who may ask.
-    pub(crate) sites: Arc<ArcSwap<Site>>,
+    /// The tokens that hold.
+    pub(crate) door: Door,
 }
 
 impl Reception {
@@ -68,9 +67,7 @@ impl FromRequestParts<Reception> for Clerk {
     type Rejection = ApiProblem;
 
     async fn from_request_parts(parts: &mut Parts, at: &Reception) -> Result<Self, ApiProblem> {
-        let site = at.sites.load();
-        let caller = site.tokens.caller(&parts.headers)?;
-        let keeping = Arc::clone(&site.keeping);
+        let (caller, keeping) = (at.door.caller(&parts.headers)?, at.door.keeping());
         Ok(Self::new(Arc::clone(&at.store), at.identity.clone(), keeping, caller))
     }
 }

@@ -26,6 +26,11 @@ impl Keeping {
         Self { named: named.collect(), others: retention(&config.defaults) }
     }
 
+    /// One retention for all operations.
+    pub(crate) fn everything(retention: Retention) -> Self {
+        Self { named: HashMap::new(), others: retention }
+    }
+
     /// How long an outcome in this scope is kept, unless somebody says how long.
     pub(super) fn retention(&self, scope: &Scope, keep: Option<Duration>) -> Retention {
         let configured = self.named.get(scope.operation()).copied().unwrap_or(self.others);

@@ -35,7 +35,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use onceward_core::{Drained, Reconciler, Sweeper, SystemAmbient};
+use onceward_core::{Drained, MemoryStore, Sweeper, SystemAmbient};
 use onceward_stores::SharedStore;
 use rustls::ServerConfig;
 use tokio::runtime;
@@ -52,6 +52,7 @@ use crate::config::{self, Config, LoopError, OwnAddress, StoreKind};
 use crate::desk::Reception;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::resolver::Configured;
 use crate::store;
 use addresses::Addresses;
 use connections::Connections;
@@ -134,6 +135,20 @@ pub enum ReloadError {
 }
 
 impl Gateway {
+    /// Builds all that a gateway serves by, as its start and a reload do, without opening the
+    /// store or listening. Returns the resolver, which can be probed.
+    pub(crate) fn check(config: Config) -> Result<Option<Arc<Configured>>, StartError> {
+        config.check_loops(&config.own_addresses())?;
+        store::check(&config.store).map_err(SiteError::from)?;
+        let base = Base::new(Arc::new(MemoryStore::new()), &config, &Metrics::new())?;
+        let site = Arc::new(Site::build(config, &base)?);
+        for tls in site.config.listeners.iter().filter_map(|it| it.tls.as_ref()) {
+            tls::server(tls)?;
+        }
+        Worker::new(Arc::new(ArcSwap::new(site)))?;
+        Ok(base.resolver)
+    }
+
     /// Opens the store and begins to listen.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let store = store::open(&config.store).await.map_err(SiteError::from)?;
@@ -144,6 +159,7 @@ impl Gateway {
     pub async fn start_on(store: SharedStore, config: Config) -> Result<Self, StartError> {
         let metrics = Metrics::new();
         let base = Base::new(store, &config, &metrics)?;
+        base.register_resolver().await;
         let site = Arc::new(Site::build(config, &base)?);
         let sites = Arc::new(ArcSwap::new(Arc::clone(&site)));
         let (stop, stopping) = watch::channel(Running::On);
@@ -193,13 +209,12 @@ impl Gateway {
     fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
         let sweeper = Sweeper::new(self.base.store.clone(), Arc::new(SystemAmbient::new()));
         self.background.spawn(sweeper.run());
-        if let Some(resolver) = &self.base.resolver {
-            let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
-            let metrics = Arc::clone(&self.metrics);
-            let reconciler = Reconciler::new(store, Arc::clone(resolver), identity)
-                .settings(config.reconciler.settings(&config.defaults))
-                .report(move |round| metrics.reconciled(round));
+        let reconciling = config.reconciler.settings(&config.defaults);
+        if let Some(reconciler) = self.base.reconciler(reconciling) {
             self.background.spawn(reconciler.run());
+        }
+        if let Some(resolver) = &self.base.resolver {
+            self.background.spawn(Arc::clone(resolver).probe_until_passed());
         }
         let client = Client::new(&config.upstream)?;
         self.background.spawn(self.health.clone().watch(client, config.upstream.clone()));
@@ -211,7 +226,8 @@ impl Gateway {
         let census = Census::new(self.base.store.clone(), every);
         let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
         let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
-        let desk = Reception { store, identity, sites: Arc::clone(&self.sites) };
+        let door = Door::Gateway(Arc::clone(&self.sites));
+        let desk = Reception { store, identity, door };
         let admin = Admin { metrics, census, health }.router().merge(desk.router());
         self.admin = Some(bound.address());
         self.background.spawn(api::serve(bound, admin).map_err(StartError::Socket)?);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use http::Request;
 use http::request::Parts;
-use onceward_core::{Decisions, Engine, Identity, MeteredStore, Recovery, Resolver};
+use onceward_core::{
+    Decisions, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery,
+};
 use onceward_http::{
     Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
     Operation, ProblemFormat, Scoped, Source,
@@ -22,7 +24,7 @@ use crate::config::{self, Caps, Config, Owner, Quotas, StoreKind};
 use crate::desk::Keeping;
 use crate::environment::{NotSet, environment};
 use crate::metrics::Metrics;
-use crate::resolver::{self, ResolverError};
+use crate::resolver::{self, Configured, ResolverError};
 use crate::store::{self, OpenError};
 
 /// A configuration, ready to serve. A reload makes a new one on the same engine.
@@ -77,8 +79,9 @@ pub enum SiteError {
 pub(crate) struct Base {
     pub(crate) store: SharedStore,
     pub(crate) engine: Engine,
-    /// Who is asked about operations that nobody here knows of.
-    pub(crate) resolver: Option<Arc<dyn Resolver>>,
+    /// Asked about operations whose outcome is unknown.
+    pub(crate) resolver: Option<Arc<Configured>>,
+    recovery: Option<Recovery>,
     pub(crate) identity: Identity,
     metrics: Arc<Metrics>,
     room: Room,
@@ -102,16 +105,35 @@ impl Base {
         let identity = store::identity(settings)?;
         let resolver = resolver::open(config, &identity)?;
         let mut engine = Engine::builder(shared.clone()).identity(identity.clone());
-        if let Some(resolver) = &resolver {
+        let recovery = resolver.as_ref().map(|resolver| {
             let decisions = Decisions::new(shared.clone(), identity.clone());
-            let recovery = Recovery::new(shared.clone(), Arc::clone(resolver));
-            engine = engine.recovery(recovery.decisions(decisions));
+            Recovery::new(shared.clone(), resolver.clone()).decisions(decisions)
+        });
+        if let Some(recovery) = &recovery {
+            engine = engine.recovery(recovery.clone());
         }
         let engine = engine.build();
         let room = Room::new(config.limits.buffer_bytes.0);
         let metrics = Arc::clone(metrics);
         let instance = Arc::new(Instance::new());
-        Ok(Self { store: shared, engine, resolver, identity, metrics, room, instance })
+        Ok(Self { store: shared, engine, resolver, recovery, identity, metrics, room, instance })
+    }
+
+    /// Records the first use of the resolver before anything is claimed. If the store fails
+    /// meanwhile, operations count as older than the resolver until it succeeds.
+    pub(crate) async fn register_resolver(&self) {
+        let Some(recovery) = &self.recovery else { return };
+        if let Err(error) = recovery.register().await {
+            tracing::warn!(%error, "the resolver's first use is not stored yet");
+        }
+    }
+
+    /// Asks the resolver about what is unknown, if there is one.
+    pub(crate) fn reconciler(&self, settings: ReconcilerSettings) -> Option<Reconciler> {
+        let resolver = self.resolver.clone()?;
+        let metrics = Arc::clone(&self.metrics);
+        let reconciler = Reconciler::new(self.store.clone(), resolver, self.identity.clone());
+        Some(reconciler.settings(settings).report(move |round| metrics.reconciled(round)))
     }
 }
 

@@ -1,20 +1,77 @@
-//! What an operation came to, in the words of whoever knows.
+//! What a resolver says about an operation.
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::Response;
-use http::header::CONTENT_TYPE;
-use onceward_core::{BoxError, Outcome};
+use http::header::{AGE, CONTENT_TYPE};
+use http::{Response, StatusCode};
+use onceward_core::{BoxError, Outcome, Tag};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-/// The answer that the operation's first request would have got.
-#[derive(Debug, PartialEq, Deserialize)]
+/// What was expected of an address that answers something else.
+pub(super) const EXPECTED: &str =
+    "a JSON body with `outcome`: \"happened\", \"did_not_happen\" or \"unknown\"";
+
+/// The answer of an address. It is said in words that only a resolver uses: a missing route, an
+/// error page or a login form is none.
+#[derive(Debug)]
+pub(super) enum Resolution {
+    Happened(Answer),
+    DidNotHappen,
+    Unknown,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    outcome: Word,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Word {
+    Happened,
+    DidNotHappen,
+    Unknown,
+}
+
+impl Resolution {
+    /// Reads an answer, or says what is wrong with it. Never quotes the body, which may hold
+    /// anything.
+    pub(super) fn read(response: &Response<Bytes>) -> Result<Self, String> {
+        let status = response.status();
+        if !matches!(status, StatusCode::OK | StatusCode::NOT_FOUND) {
+            return Err(format!("{status}; expected 200 with {EXPECTED}"));
+        }
+        let said = serde_json::from_slice::<Said>(response.body());
+        let Said { outcome } = said.map_err(|_| format!("{status}; expected {EXPECTED}"))?;
+        if response.headers().contains_key(AGE) {
+            return Err(format!("{status} from a cache (it has `Age`), which may be out of date"));
+        }
+        match outcome {
+            Word::Happened if status != StatusCode::OK => {
+                Err(format!("{status} with `outcome` \"happened\"; expected 200"))
+            }
+            Word::Happened => serde_json::from_slice(response.body())
+                .map(Self::Happened)
+                .map_err(|why| format!("{status} with `outcome` \"happened\", and {why}")),
+            Word::DidNotHappen => Ok(Self::DidNotHappen),
+            Word::Unknown => Ok(Self::Unknown),
+        }
+    }
+}
+
+/// The answer that the operation's first request would have got, or the result that its worker
+/// would have sent.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Answer {
+    #[serde(default, rename = "outcome")]
+    _outcome: IgnoredAny,
     #[serde(default = "ok")]
     pub(super) status: u16,
     #[serde(default)]
@@ -23,15 +80,30 @@ pub(super) struct Answer {
     pub(super) body: Option<Value>,
     /// Or the body's bytes.
     pub(super) body_base64: Option<String>,
+    /// Instead of status, headers and body: the result of a claim, kept as it is written.
+    result: Option<Box<RawValue>>,
 }
 
 fn ok() -> u16 {
     200
 }
 
+impl Default for Answer {
+    fn default() -> Self {
+        let (headers, status) = (BTreeMap::new(), ok());
+        Self { _outcome: IgnoredAny, status, headers, body: None, body_base64: None, result: None }
+    }
+}
+
 impl Answer {
     /// What retries get.
     pub(super) fn outcome(self) -> Result<Outcome, BoxError> {
+        if let Some(result) = self.result {
+            if self.body.is_some() || self.body_base64.is_some() || !self.headers.is_empty() {
+                return Err("there are both result and headers or a body".into());
+            }
+            return Ok(Outcome::whole(Tag::JSON, result.get().to_owned()));
+        }
         let (body, content_type) = match (self.body, self.body_base64) {
             (Some(_), Some(_)) => return Err("there are both body and body_base64".into()),
             (None, None) => (Bytes::new(), None),
@@ -78,6 +150,50 @@ mod tests {
         let bytes = response(r#"{"body_base64":"AAE="}"#).unwrap();
         assert_eq!(&bytes.body()[..], [0, 1]);
         assert_eq!(&response(r#"{"status":204}"#).unwrap().body()[..], b"");
+    }
+
+    fn resolution(status: u16, body: &str) -> Result<Resolution, String> {
+        let response = Response::builder().status(status);
+        Resolution::read(&response.body(Bytes::copy_from_slice(body.as_bytes())).unwrap())
+    }
+
+    #[test]
+    fn only_what_a_resolver_would_send_is_an_answer() {
+        let word = |word: &str| format!(r#"{{"outcome":"{word}"}}"#);
+        assert!(matches!(resolution(200, &word("did_not_happen")), Ok(Resolution::DidNotHappen)));
+        assert!(matches!(resolution(404, &word("did_not_happen")), Ok(Resolution::DidNotHappen)));
+        assert!(matches!(resolution(200, &word("unknown")), Ok(Resolution::Unknown)));
+        assert!(matches!(resolution(200, &word("happened")), Ok(Resolution::Happened(_))));
+        for (status, body) in [
+            (404, ""),
+            (404, r#"{"detail":"Not Found"}"#),
+            (404, "<html>Not Found</html>"),
+            (404, &*word("happened")),
+            (200, ""),
+            (200, "{}"),
+            (200, r#"{"status":201}"#),
+            (200, &*word("failed")),
+            (200, &*word("Did_Not_Happen")),
+            (204, ""),
+            (302, &*word("did_not_happen")),
+            (500, &*word("did_not_happen")),
+        ] {
+            let why = resolution(status, body).unwrap_err();
+            assert!(why.starts_with(&status.to_string()), "{status} {body}: {why}");
+            assert!(why.contains("expected"), "{status} {body}: {why}");
+        }
+        let cached = Response::builder().header(AGE, "7").body(word("did_not_happen").into());
+        assert!(Resolution::read(&cached.unwrap()).unwrap_err().contains("cache"));
+    }
+
+    #[test]
+    fn a_workers_result_is_kept_as_it_is_written() {
+        let result = r#"{"b": 1.0, "a": 9007199254740993}"#;
+        let text = format!(r#"{{"outcome":"happened","result":{result}}}"#);
+        let outcome = serde_json::from_str::<Answer>(&text).unwrap().outcome().unwrap();
+        assert_eq!((outcome.tag, &*outcome.bytes), (Tag::JSON, result.as_bytes()));
+        let both = r#"{"result":1,"body":2}"#;
+        assert!(serde_json::from_str::<Answer>(both).unwrap().outcome().is_err());
     }
 
     #[test]

@@ -1,23 +1,30 @@
-//! Asking an address: 200 with what was answered, 404 if it did not happen.
+//! Asking an address, which says `outcome` in JSON.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderValue};
-use http::{Request, Response, StatusCode};
+use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue};
+use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use onceward_core::{
-    BoxError, Clock as _, Finding, Identity, Record, Resolver, SystemAmbient, Template, Verdict,
+    About, BoxError, Clock as _, Finding, Identity, OperationId, Record, Resolver, Since,
+    SystemAmbient, Verdict,
 };
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
-use super::ResolverError;
-use super::answer::Answer;
+use super::answer::Resolution;
+use super::{ProbeError, ResolverError};
 use crate::config;
 use crate::environment::environment;
 use crate::gateway::{Client, RequestBody};
 
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 10 * 1024 * 1024;
+
+/// Longest time for the answer to a probe: as long as an answer may take by default.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks an address.
 pub(super) struct HttpResolver {
@@ -28,6 +35,7 @@ pub(super) struct HttpResolver {
     upstream: String,
     settings: config::HttpResolver,
     token: Option<HeaderValue>,
+    since: Since,
     identity: Identity,
 }
 
@@ -35,6 +43,7 @@ impl HttpResolver {
     pub(super) fn new(
         settings: &config::HttpResolver,
         upstream: &config::Upstream,
+        since: Since,
         identity: Identity,
     ) -> Result<Self, ResolverError> {
         let token = settings.token_env.as_deref().map(bearer).transpose()?;
@@ -44,23 +53,51 @@ impl HttpResolver {
             upstream: upstream.url.to_string().trim_end_matches('/').to_owned(),
             settings: settings.clone(),
             token,
+            since,
             identity,
         })
     }
 
-    fn question(&self, record: &Record) -> Result<Option<Request<RequestBody>>, BoxError> {
-        let Some(address) = address(&self.settings.url.0, record, &self.identity) else {
-            return Ok(None);
-        };
-        let upstream = if address.starts_with('/') { &*self.upstream } else { "" };
-        let mut question = Request::get(format!("{upstream}{address}"));
+    /// The address about an operation; `None` if a value for it is missing.
+    fn url(&self, value: impl Fn(About) -> Option<String>) -> Option<String> {
+        let path = self.settings.url.0.fill(|about| value(about).map(|it| encoded(&it)))?;
+        let upstream = if path.starts_with('/') { &*self.upstream } else { "" };
+        Some(format!("{upstream}{path}"))
+    }
+
+    async fn ask(&self, url: &str) -> Result<Response<Bytes>, BoxError> {
+        let mut question = Request::get(url).header(CACHE_CONTROL, "no-cache");
         if let Some(token) = &self.token {
             question = question.header(AUTHORIZATION, token);
         }
-        Ok(Some(question.body(RequestBody::whole(Bytes::new()))?))
+        let question = question.body(RequestBody::whole(Bytes::new()))?;
+        self.runtime.spawn(ask(self.client.clone(), question)).await?
     }
 
-    /// A 404 of an attempt that may still be under way is no evidence.
+    /// Asks about an operation that does not exist: the answer must be one of a resolver, and
+    /// must not be that it happened.
+    pub(super) async fn probe(&self) -> Result<(), ProbeError> {
+        let operation = OperationId::of_no_record();
+        let url = self.url(|about| Some(about.of_no_record(&operation))).unwrap_or_default();
+        let told = |what: &str| format!("resolver.http.url: GET {url}: {what}");
+        let response = match timeout(PROBE_TIMEOUT, self.ask(&url)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(ProbeError::Unreachable(told(&error.to_string()))),
+            Err(_late) => {
+                let late = format!("no answer in {PROBE_TIMEOUT:?}");
+                return Err(ProbeError::Unreachable(told(&late)));
+            }
+        };
+        match Resolution::read(&response) {
+            Ok(Resolution::DidNotHappen | Resolution::Unknown) => Ok(()),
+            Ok(Resolution::Happened(_)) => Err(ProbeError::Untrue(told(
+                "\"happened\", about an operation that does not exist",
+            ))),
+            Err(why) => Err(ProbeError::NoResolver(told(&why))),
+        }
+    }
+
+    /// An attempt that may still be under way can still happen.
     fn is_late(&self, record: &Record) -> bool {
         SystemAmbient::new().now() >= record.updated_at + self.settings.grace.0
     }
@@ -69,31 +106,47 @@ impl HttpResolver {
 #[async_trait]
 impl Resolver for HttpResolver {
     async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
-        let Some(question) = self.question(record)? else {
+        let Some(url) = self.url(|about| about.of(record, &self.identity)) else {
             return Ok(Finding::new(Verdict::StillUnknown, "the record has no reference"));
         };
-        let asking = ask(self.client.clone(), question);
-        let response = self.runtime.spawn(asking).await??;
-        let told = |what: &str| format!("{} answered {what}", self.settings.url.0);
-        Ok(match response.status() {
-            StatusCode::OK => {
-                let answer: Answer = serde_json::from_slice(response.body())?;
-                let told = told(&format!("200: the reply was {}", answer.status));
+        let response = self.ask(&url).await?;
+        let template = &self.settings.url.0;
+        let told = |what: &str| format!("{template} answered {what}");
+        Ok(match Resolution::read(&response) {
+            Ok(Resolution::Happened(answer)) => {
+                let told = told(&format!("that it happened: the reply was {}", answer.status));
                 Finding::new(Verdict::Happened(answer.outcome()?), told)
             }
-            StatusCode::NOT_FOUND if self.is_late(record) => {
-                Finding::new(Verdict::DidNotHappen, told("404"))
+            Ok(Resolution::DidNotHappen) if self.is_late(record) => {
+                Finding::new(Verdict::DidNotHappen, told("that it did not happen"))
             }
-            StatusCode::NOT_FOUND => Finding::new(Verdict::StillUnknown, told("404 too early")),
-            status => {
-                tracing::warn!(%status, operation = %record.operation, "the resolver's address");
-                Finding::new(Verdict::StillUnknown, told(status.as_str()))
+            Ok(Resolution::DidNotHappen) => {
+                let early = told("that it did not happen, within the time of grace");
+                Finding::new(Verdict::StillUnknown, early)
+            }
+            Ok(Resolution::Unknown) => {
+                Finding::new(Verdict::StillUnknown, told("that it does not know"))
+            }
+            Err(why) => {
+                let operation = record.operation;
+                tracing::warn!(%operation, url = %template, "resolver.http.url answered {why}");
+                Finding::new(Verdict::StillUnknown, told(&why))
             }
         })
     }
 
     fn name(&self) -> &str {
         "http"
+    }
+
+    fn address(&self) -> String {
+        let template = self.settings.url.0.as_str();
+        let upstream = if template.starts_with('/') { &*self.upstream } else { "" };
+        format!("{upstream}{template}")
+    }
+
+    fn since(&self) -> Since {
+        self.since
     }
 }
 
@@ -110,11 +163,6 @@ fn bearer(variable: &str) -> Result<HeaderValue, ResolverError> {
     let mut token = HeaderValue::try_from(token).map_err(|_| ResolverError::NotAToken)?;
     token.set_sensitive(true);
     Ok(token)
-}
-
-/// The address about a record; `None` if the record has not what it needs.
-fn address(template: &Template, record: &Record, identity: &Identity) -> Option<String> {
-    template.fill(|about| about.of(record, identity).map(|value| encoded(&value)))
 }
 
 /// A value that stays one part of an address, whatever is in it.

@@ -1,6 +1,6 @@
 //! Asking PostgreSQL: a row says what was answered.
 
-use onceward_core::{BoxError, Identity, Outcome};
+use onceward_core::{BoxError, Identity, Outcome, Since};
 use onceward_stores::postgres::SqlResolver;
 use onceward_stores::postgres::tokio_postgres::Row;
 use onceward_stores::postgres::tokio_postgres::types::Type;
@@ -12,16 +12,17 @@ use crate::config;
 
 pub(super) fn open(
     settings: &config::SqlResolver,
+    since: Since,
     identity: Identity,
 ) -> Result<SqlResolver, ResolverError> {
     let (url, query) = (settings.url.expose(), settings.query.0.clone());
-    Ok(SqlResolver::new(url, query, identity, read)?.grace(settings.grace.0))
+    Ok(SqlResolver::new(url, query, identity, read)?.grace(settings.grace.0).since(since))
 }
 
 /// The answer that a row tells: its columns `status`, `headers` and `body`, of which each may be
 /// missing; others are the query's own affair.
 fn read(row: &Row) -> Result<Outcome, BoxError> {
-    let mut answer = Answer { status: 200, headers: <_>::default(), body: None, body_base64: None };
+    let mut answer = Answer::default();
     for (index, column) in row.columns().iter().enumerate() {
         match column.name() {
             "status" => answer.status = u16::try_from(number(row, index)?)?,

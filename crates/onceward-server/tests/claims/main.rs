@@ -6,6 +6,7 @@ mod endpoints;
 mod gateway;
 mod limits;
 mod pair;
+mod resolver;
 mod server;
 mod walk;
 mod workers;

@@ -203,9 +203,14 @@ impl Ledger {
         }
         self.read(number, request.body_mut()).await;
         match words[..] {
-            ["known", "200"] => known(),
-            ["known", "nonsense"] => plain(200, "{\"paid\":true}"),
-            ["known", code] => status(code.parse().unwrap()),
+            ["known", "happened", ..] if !is_probe(request.uri()) => known(),
+            ["known", "happened", ..] => plain(200, "{\"outcome\":\"did_not_happen\"}"),
+            ["known", "anything", ..] => known(),
+            ["known", "did_not_happen", ..] => plain(200, "{\"outcome\":\"did_not_happen\"}"),
+            ["known", "cached", ..] => cached(),
+            ["known", "nonsense", ..] => plain(200, "{\"paid\":true}"),
+            ["known", "framework", ..] => plain(404, "{\"detail\":\"Not Found\"}"),
+            ["known", code, ..] => status(code.parse().unwrap()),
             ["status", code] => status(code.parse().unwrap()),
             ["outcome", said, code] => outcome(said, code.parse().unwrap()),
             ["large", size] => plain(200, "x".repeat(size.parse().unwrap())),
@@ -261,10 +266,23 @@ fn plain(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     response.header("set-cookie", "a=1").body(body).unwrap()
 }
 
+/// Whether a question is about an operation that cannot exist.
+pub(crate) fn is_probe(uri: &http::Uri) -> bool {
+    uri.to_string().contains("-8000-000000000000")
+}
+
 /// What became of an operation, as a resolver tells it.
 fn known() -> Response<Body> {
     let headers = r#"{"Location":"/payments/7"}"#;
-    plain(200, format!(r#"{{"status":201,"headers":{headers},"body":{{"paid":true}}}}"#))
+    let answer = format!(r#""status":201,"headers":{headers},"body":{{"paid":true}}"#);
+    plain(200, format!(r#"{{"outcome":"happened",{answer}}}"#))
+}
+
+/// What a cache remembers of an earlier answer.
+fn cached() -> Response<Body> {
+    let mut response = plain(200, "{\"outcome\":\"did_not_happen\"}");
+    response.headers_mut().insert("age", HeaderValue::from_static("60"));
+    response
 }
 
 /// Switches to a protocol in which the service repeats what it is told.

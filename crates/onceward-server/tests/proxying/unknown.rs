@@ -35,8 +35,10 @@ async fn known(front: &Front) -> Answer {
     panic!("it stays unknown");
 }
 
+/// What it was asked about operations, apart from the gateway's probe at its start.
 fn questions(service: &Service) -> Vec<String> {
-    service.lines().into_iter().filter(|line| line.contains("/known/")).collect()
+    let asked = |line: &String| line.contains("/known/") && !line.contains("-8000-000000000000");
+    service.lines().into_iter().filter(asked).collect()
 }
 
 /// How often the operation itself was run.
@@ -54,7 +56,7 @@ fn by_http(path: &str, more: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_upstream_knows_is_what_retries_get() {
     let service = Service::start().await;
-    let path = "/known/200?operation={operation}&key={downstream_key}&name={operation_name}";
+    let path = "/known/happened?operation={operation}&key={downstream_key}&name={operation_name}";
     let front = Front::with(&service, &by_http(path, "")).await;
     unknown(&front).await;
     let answer = known(&front).await;
@@ -75,25 +77,61 @@ async fn what_the_upstream_knows_is_what_retries_get() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_upstream_does_not_have_runs_again_after_its_grace() {
+async fn what_the_upstream_says_did_not_happen_runs_again_after_its_grace() {
     let service = Service::start().await;
-    let front = Front::with(&service, &by_http("/known/404", "grace = \"1ms\"")).await;
+    let path = "/known/did_not_happen/{operation}";
+    let front = Front::with(&service, &by_http(path, "grace = \"1ms\"")).await;
     unknown(&front).await;
     let again = known(&front).await;
     assert_eq!((again.status, again.is_replay()), (500, false));
     assert!(runs(&service) >= 2);
 }
 
+/// A typo in the address met the framework's own 404, which was taken for "did not happen":
+/// every retry freed the key and ran again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolvers_bare_404_frees_no_key() {
+    let service = Service::start().await;
+    for path in ["/known/404/{operation}", "/known/framework/{operation}"] {
+        let before = runs(&service);
+        let resolver = format!("[resolver.http]\nurl = \"{path}\"\ngrace = \"1ms\"\n");
+        let front = Front::with(&service, &format!("{ONE}{RETRIES_ASK}{resolver}")).await;
+        assert_eq!(front.post("/status/500", "k", "").await.status, 500);
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(2)).await; // past its grace
+            let refused = front.post("/status/500", "k", "").await;
+            assert_eq!(refused.problem(), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()), "{path}");
+        }
+        assert_eq!(runs(&service), before + 1, "{path}");
+    }
+}
+
+/// The resolver's table has no row about what was claimed before it had a column for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolver_frees_no_key_that_was_claimed_before_its_time() {
+    let service = Service::start().await;
+    let url = "url = \"/known/did_not_happen/{operation}\"\ngrace = \"1ms\"\n";
+    for (since, status) in [("2126-11-01T00:00:00Z", 409), ("2026-11-01T00:00:00Z", 500)] {
+        let resolver = format!("[resolver]\nsince = \"{since}\"\n[resolver.http]\n{url}");
+        let front = Front::with(&service, &format!("{ONE}{RETRIES_ASK}{resolver}")).await;
+        assert_eq!(front.post("/status/500", "k", "").await.status, 500);
+        tokio::time::sleep(Duration::from_millis(2)).await; // past its grace
+        assert_eq!(front.post("/status/500", "k", "").await.status, status, "{since}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_evidence_leaves_it_unknown() {
     let service = Service::start().await;
     for (path, grace) in [
-        ("/known/404", "1h"),
-        ("/known/503", "1ms"),
-        ("/known/302", "1ms"),
-        ("/known/204", "1ms"),
-        ("/known/nonsense", "1ms"),
-        ("/known/404?reference={reference}", "1ms"),
+        ("/known/did_not_happen/{operation}", "1h"),
+        ("/known/503/{operation}", "1ms"),
+        ("/known/302/{operation}", "1ms"),
+        ("/known/204/{operation}", "1ms"),
+        ("/known/nonsense/{operation}", "1ms"),
+        ("/known/cached/{operation}", "1ms"),
+        ("/known/anything/{operation}", "1ms"),
+        ("/known/did_not_happen?reference={reference}", "1ms"),
         ("http://127.0.0.1:1/{operation}", "1ms"),
     ] {
         let runs = runs(&service);
@@ -103,7 +141,8 @@ async fn what_is_no_evidence_leaves_it_unknown() {
         let operation = unknown(&front).await;
         let refused = front.post("/status/500", "k", "").await;
         assert_eq!(refused.problem(), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()), "{path}");
-        let reached = if path.contains('{') { 0 } else { 2 };
+        let unasked = ["{reference}", "//", "anything"].iter().any(|it| path.contains(it));
+        let reached = if unasked { 0 } else { 2 };
         assert_eq!(questions(&service).len(), asked + reached, "{path}");
         let page = front.get(&format!("/onceward/operations/{operation}")).await;
         assert_eq!(json(&page)["problem"]["code"], "IDEMPOTENCY_OUTCOME_UNKNOWN");
@@ -114,7 +153,8 @@ async fn what_is_no_evidence_leaves_it_unknown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_on_lapse_resolve_the_retry_itself_asks() {
     let service = Service::start().await;
-    let tables = format!("{ONE}{RETRIES_ASK}[resolver.http]\nurl = \"/known/200\"\n");
+    let url = "/known/happened/{operation}";
+    let tables = format!("{ONE}{RETRIES_ASK}[resolver.http]\nurl = \"{url}\"\n");
     let front = Front::with(&service, &tables).await;
     assert_eq!(front.post("/status/500", "k", "").await.status, 500);
     let answer = front.post("/status/500", "k", "").await;
@@ -126,7 +166,9 @@ async fn with_on_lapse_resolve_the_retry_itself_asks() {
 async fn a_resolver_is_asked_with_its_token_and_nobody_sees_the_clients_key() {
     let service = Service::start().await;
     // A variable that every process has.
-    let front = Front::with(&service, &by_http("/known/200", "token_env = \"PATH\"")).await;
+    let front =
+        Front::with(&service, &by_http("/known/happened/{operation}", "token_env = \"PATH\""))
+            .await;
     unknown(&front).await;
     known(&front).await;
     let question = service.seen().into_iter().find(|seen| seen.line.contains("/known/")).unwrap();
@@ -157,7 +199,12 @@ async fn rows_of_postgresql_are_what_retries_get() {
     assert_eq!(runs(&service), 1);
 
     let front = Front::with(&service, &tables("1ms")).await;
+    assert_eq!(front.post("/pay", "done", "").await.status, 201);
+    let done = service.last().header("onceward-operation").map(str::to_owned);
     assert_eq!(front.post("/status/500", "k", "").await.status, 500);
+    let stays = front.post("/status/500", "k", "").await;
+    assert_eq!(stays.status, 409, "the query finds no row about what is completed either");
+    sql(&format!("INSERT INTO payment VALUES ('{}', '{{}}')", done.unwrap()));
     // At least a millisecond later.
     let again = known(&front).await;
     assert_eq!((again.status, again.is_replay()), (500, false), "no row: it runs again");
