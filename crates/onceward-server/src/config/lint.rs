@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::rules::{CompletionLost, Mode, RuleSettings, StoreDown};
+use http::StatusCode;
+use onceward_core::{Clock as _, Disposition, SystemAmbient};
+
+use super::rules::{CompletionLost, KeyFormat, Lapse, Mode, RuleSettings, StoreDown};
 use super::{Caps, Config, Owner, Seconds, Store, StoreKind};
 
 /// Something that works and may do harm.
@@ -81,6 +84,11 @@ pub fn lint(config: &Config) -> Vec<Warning> {
     for (setting, why) in quotas_of(config) {
         warn(setting, why.into());
     }
+    if let Some(since) = config.resolver.as_ref().and_then(|resolver| resolver.since)
+        && since.0 > SystemAmbient::new().now()
+    {
+        warn("resolver.since", format!("{since} is to come: until then no key is freed"));
+    }
     let mut rules = |place: &str, rules: &RuleSettings| {
         rules_of(place, rules, config).into_iter().for_each(|it| warn(&it.setting, it.why));
     };
@@ -89,8 +97,49 @@ pub fn lint(config: &Config) -> Vec<Warning> {
         let name = operation.name.as_deref().unwrap_or(&operation.route);
         rules(&format!("operation {name}"), &operation.settings(&config.defaults));
     }
+    for operation in &config.operations {
+        if let Some(segment) = literal_parameter(&operation.route) {
+            let (name, route) = (operation.name.as_deref(), &operation.route);
+            let setting = format!("operation {}.route", name.unwrap_or(route));
+            warn(&setting, told_literal(route, segment));
+        }
+    }
     warnings.dedup();
     warnings
+}
+
+/// A part of a route that is a parameter in other routers, and stands for itself here.
+fn literal_parameter(route: &str) -> Option<&str> {
+    let named = |it: &&str| it.len() > 1 && it.starts_with([':', '*']);
+    route.split('/').find(named)
+}
+
+fn told_literal(route: &str, segment: &str) -> String {
+    let name = &segment[1..];
+    let star = if segment.starts_with('*') { "*" } else { "" };
+    format!(
+        "{route:?} matches {segment:?} letter by letter; for any value there, write \
+         \"{{{star}{name}}}\""
+    )
+}
+
+/// Shorter keys can be tried one by one.
+const KEY_CHARS_UNGUESSABLE: usize = 16;
+
+/// Whether a caller can get the response of another by guessing its key.
+fn guessable(rules: &RuleSettings, config: &Config) -> bool {
+    let scope = &config.scope;
+    let shared = scope.single_tenant || matches!(scope.caller, None | Some(Owner::Fixed(_)));
+    let any = rules.key_format != Some(KeyFormat::Uuid);
+    shared && any && rules.key_min.unwrap_or(1) < KEY_CHARS_UNGUESSABLE
+}
+
+/// A status after which a request may have had its effect, and which frees its key all the same.
+fn released_error(rules: &RuleSettings) -> Option<StatusCode> {
+    let outcomes = rules.rules().outcomes;
+    let statuses = (500..600).filter_map(|code| StatusCode::from_u16(code).ok());
+    let mut released = statuses.filter(|it| outcomes.disposition(*it) == Disposition::Release);
+    released.next()
 }
 
 fn store_of(store: &Store) -> Option<(&'static str, &'static str)> {
@@ -177,6 +226,32 @@ fn rules_of(place: &str, rules: &RuleSettings, config: &Config) -> Vec<Warning> 
             ),
         );
     }
+    if let Some(status) = released_error(rules) {
+        warn(
+            "outcomes",
+            format!(
+                "{status} frees the key, and a retry runs again although the first may have had \
+                 its effect; let the service say `Onceward-Outcome: release` where it had none"
+            ),
+        );
+    }
+    if rules.on_lapse == Some(Lapse::Takeover) {
+        warn(
+            "on_lapse",
+            "after a crash a retry runs again beside what is left of the first; only for effects \
+             that check Onceward-Fence or are idempotent by Onceward-Operation"
+                .into(),
+        );
+    }
+    if guessable(rules, config) {
+        warn(
+            "key_min",
+            format!(
+                "callers are not told apart, and a short key can be guessed, which gives its stored \
+                 response away; set key_min = {KEY_CHARS_UNGUESSABLE} or key_format = \"uuid\""
+            ),
+        );
+    }
     if rules.store_down == Some(StoreDown::Open) {
         warn("store_down", "while the store is down, retries run again".into());
     }
@@ -206,6 +281,13 @@ mod tests {
     }
 
     #[test]
+    fn colons_that_are_no_parameters_are_left_alone() {
+        for route in ["/orders/{id}", "/orders/{id}:pay", "/orders:batch", "/files/{*path}"] {
+            assert_eq!(warned(&format!("[[operations]]\nroute = \"{route}\"")), [""; 0], "{route}");
+        }
+    }
+
+    #[test]
     fn each_unwise_setting_is_named() {
         for (text, setting) in [
             ("[store]\nurl = \"memory:\"", "store.url"),
@@ -219,7 +301,19 @@ mod tests {
                 "[store]\nurl = \"postgres://h/d?call_timeout=10s\"\n[defaults]\nlease = \"29s\"",
                 "defaults.lease",
             ),
-            ("[scope]\nsingle_tenant = true", "scope.single_tenant"),
+            ("[scope]\nsingle_tenant = true\n[defaults]\nkey_min = 16", "scope.single_tenant"),
+            ("[scope]\ncaller = { fixed = \"shop\" }", "defaults.key_min"),
+            ("[defaults]\non_lapse = \"takeover\"", "defaults.on_lapse"),
+            ("[defaults]\noutcomes = { \"500\" = \"release\" }", "defaults.outcomes"),
+            ("[defaults]\noutcomes = { \"5xx\" = \"release\" }", "defaults.outcomes"),
+            ("[defaults]\noutcomes = \"success-only\"", "defaults.outcomes"),
+            ("[[operations]]\nroute = \"/orders/:id\"", "operation /orders/:id.route"),
+            ("[[operations]]\nroute = \"/files/*path\"", "operation /files/*path.route"),
+            (
+                "[resolver]\nsince = \"2126-01-01T00:00:00Z\"\n\
+                 [resolver.http]\nurl = \"/o/{operation}\"",
+                "resolver.since",
+            ),
             ("[scope]\ncaller = \"each_credential\"", "scope.caller"),
             ("[[listeners]]\naddress = \"0.0.0.0:8080\"", "scope.caller"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
