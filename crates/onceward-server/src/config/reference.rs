@@ -22,6 +22,8 @@ pub fn explain(asked: &str) -> Option<String> {
 struct Entries {
     section: String,
     comment: String,
+    /// A setting came after the comment, so that the next line of text begins another.
+    commented: bool,
     found: Vec<(String, String)>,
 }
 
@@ -39,6 +41,9 @@ impl Entries {
         } else if line.is_empty() {
             self.comment.clear();
         } else {
+            if std::mem::take(&mut self.commented) {
+                self.comment.clear();
+            }
             self.comment.push_str(&format!("    {bare}\n"));
         }
     }
@@ -46,6 +51,7 @@ impl Entries {
     /// A comment belongs to all settings that follow it at once.
     fn add(&mut self, name: String, default: &str) {
         let told = format!("{}{default}", self.comment);
+        self.commented = true;
         if default.is_empty() {
             self.comment.clear();
         }
@@ -81,6 +87,24 @@ mod tests {
         assert!(explain("upstream").unwrap().contains("upstream.idle"));
         assert!(explain("scope.jwt").unwrap().contains("scope.jwt.issuer"));
         assert_eq!(explain("defaults.tll"), None);
+    }
+
+    #[test]
+    fn a_setting_is_explained_by_its_own_comment_only() {
+        let lease = explain("defaults.lease").unwrap();
+        assert_eq!(
+            lease,
+            "defaults.lease\n    How long a claim lasts without being renewed.\n    \
+             default: lease = \"30s\"\n\n"
+        );
+        // One comment for two settings.
+        let both = "Shortest and longest key.";
+        for setting in ["defaults.key_min", "defaults.key_max"] {
+            let told = explain(setting).unwrap();
+            assert!(told.contains(both) && told.lines().count() == 4, "{told}");
+        }
+        let address = explain("resolver.http.token_env").unwrap();
+        assert!(!address.contains("A row"), "{address}");
     }
 
     #[test]
@@ -124,6 +148,7 @@ mod tests {
             include_str!("mod.rs"),
             include_str!("claims.rs"),
             include_str!("cors.rs"),
+            include_str!("resolver.rs"),
             include_str!("rules.rs"),
         ] {
             let fields = source.split("#[cfg(test)]").next().unwrap_or_default().lines();
