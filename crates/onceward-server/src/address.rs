@@ -36,8 +36,8 @@ pub struct ListenError {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another process has it, perhaps another gateway: stop that one, or choose another \
-             address here"
+            "; another process has it, perhaps another gateway, or another setting of this \
+             configuration: stop that one, or choose another address here"
         }
         io::ErrorKind::AddrNotAvailable => "; it is no address of this machine",
         _ => "",

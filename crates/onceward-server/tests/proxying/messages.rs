@@ -1,6 +1,6 @@
 //! Heads: what the upstream sees of a request, and the client of a response.
 
-use http::Request;
+use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 
 use crate::front::{Front, Settings, post};
@@ -210,7 +210,11 @@ async fn trailers_of_a_protected_request_pass_without_an_announcement() {
             .await;
         assert_eq!(answer.status, 201);
         let trailers = service.last().trailers.unwrap_or_default();
-        assert_eq!(trailers.get("x-sent").map(|it| it.as_bytes()), Some(&b"5"[..]), "{upstream}");
+        assert_eq!(
+            trailers.get("x-sent").map(HeaderValue::as_bytes),
+            Some(&b"5"[..]),
+            "{upstream}"
+        );
     }
 }
 
@@ -255,7 +259,7 @@ async fn trailers_pass_and_are_replayed_over_http_2() {
             assert_eq!(response.headers().contains_key("idempotent-replayed"), retry, "{key}");
             let whole = response.into_body().collect().await.unwrap();
             let sum = whole.trailers().and_then(|trailers| trailers.get("x-sum")).cloned();
-            assert_eq!(sum.as_ref().map(|sum| sum.as_bytes()), Some(&b"17"[..]), "{key} {retry}");
+            assert_eq!(sum.as_ref().map(HeaderValue::as_bytes), Some(&b"17"[..]), "{key} {retry}");
             assert_eq!(whole.to_bytes(), "counted");
         }
     }

@@ -52,10 +52,10 @@ impl Service {
         Config::parse(&text, Path::new("shadow.toml")).unwrap()
     }
 
-    /// The headers of the last request, without the one that names the gateway.
+    /// What it saw of the last request, but for what names the connection or the gateway.
     fn last(&self) -> Vec<String> {
         let mut seen = self.seen.lock().last().cloned().unwrap_or_default();
-        seen.remove("onceward-via");
+        assert!(seen.remove("onceward-via").is_some());
         let mut lines: Vec<_> = seen.iter().map(|(name, it)| format!("{name}: {it:?}")).collect();
         lines.sort();
         lines
