@@ -5,7 +5,7 @@ use std::io::Read;
 
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderMap, HeaderValue};
 
 /// The largest body of a replay that is decoded for a client; a larger one goes as it is stored.
 const REPLAY_BYTES_MAX: usize = 64 << 20;
@@ -126,7 +126,7 @@ pub fn accept_only_decodable(headers: &mut HeaderMap) {
         ["gzip", "deflate"].into_iter().filter(|it| accept.accepts(it.as_bytes())).collect();
     let kept = if kept.is_empty() { "identity".to_owned() } else { kept.join(", ") };
     if let Ok(kept) = HeaderValue::try_from(kept) {
-        headers.insert(HeaderName::from(ACCEPT_ENCODING), kept);
+        headers.insert(ACCEPT_ENCODING, kept);
     }
 }
 

@@ -85,7 +85,7 @@ async fn only_its_owner_may_read_a_new_directory() {
     assert_eq!(fs::metadata(&data).unwrap().permissions().mode() & 0o777, 0o700);
     let ours =
         readable_by_others(&data).into_iter().filter(|it| !it.starts_with(data.join("tree")));
-    assert_eq!(ours.collect::<Vec<_>>(), [PathBuf::new(); 0]);
+    assert_eq!(ours.collect::<Vec<_>>(), Vec::<PathBuf>::new());
 }
 
 #[tokio::test]
@@ -99,5 +99,5 @@ async fn a_directory_that_others_may_read_is_closed_to_them_when_it_is_opened() 
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
     let store = open(&data);
     assert_eq!(replay(&store, "key").await, "secret");
-    assert_eq!(readable_by_others(&data), [PathBuf::new(); 0]);
+    assert_eq!(readable_by_others(&data), Vec::<PathBuf>::new());
 }
