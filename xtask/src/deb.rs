@@ -28,7 +28,8 @@ fn build() -> Result<(), String> {
     succeed(&mut crate::cargo("build --locked --release --package onceward-server"))?;
     let release = tools::target_directory().join("release");
     generate(&release.join("onceward"), &release.join("package"))?;
-    let mut deb = crate::cargo("deb --no-build --package onceward-server");
+    // Symbols name the functions of a backtrace.
+    let mut deb = crate::cargo("deb --no-build --no-strip --package onceward-server");
     tools::add_to_path(&mut deb);
     succeed(&mut deb)
 }

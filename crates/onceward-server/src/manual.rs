@@ -5,10 +5,14 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use crate::cli::Cli;
+
+/// Instructions to `man`: no hyphens and no wider spaces in examples, which people copy.
+const AS_WRITTEN: &[u8] = b".nh\n.ad l\n";
 
 /// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Result<(), Box<dyn Error>> {
@@ -22,7 +26,16 @@ pub(crate) fn completions(shell: Shell) -> Result<(), Box<dyn Error>> {
 
 /// Writes a manual page for the program and for each subcommand.
 pub(crate) fn pages(directory: &Path) -> Result<(), Box<dyn Error>> {
-    let written = fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+    let mut program = Cli::command().disable_help_subcommand(true);
+    program.build();
+    let written = fs::create_dir_all(directory).and_then(|()| write(&program, directory));
     written.map_err(|error| format!("--out {}: {error}", directory.display()).into())
+}
+
+fn write(command: &Command, directory: &Path) -> io::Result<()> {
+    let man = Man::new(command.clone());
+    let mut page = AS_WRITTEN.to_vec();
+    man.render(&mut page)?;
+    fs::write(directory.join(man.get_filename()), page)?;
+    command.get_subcommands().try_for_each(|below| write(below, directory))
 }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Names the socket that takes the messages. A service manager that wants none does not set it.
+/// Names the socket that takes the messages. It is missing or empty where none are wanted.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
 /// Time between the end of the drain and the end of the process: unfinished requests are marked
@@ -26,7 +26,8 @@ pub(crate) enum Notice {
 impl Notice {
     /// Sends the notice, if a service manager listens. The program goes on where that fails.
     pub(crate) fn send(self) {
-        let Some(socket) = env::var_os(SOCKET) else { return };
+        let socket = env::var_os(SOCKET).filter(|socket| !socket.is_empty());
+        let Some(socket) = socket else { return };
         if let Err(error) = self.send_to(&socket) {
             tracing::warn!(%error, "{SOCKET}: the service manager was not notified");
         }
