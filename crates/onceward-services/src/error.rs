@@ -16,6 +16,14 @@ pub enum ServiceError {
         /// What to do about it.
         advice: String,
     },
+    /// Packages of a language could not be installed: its registry is out of reach, perhaps.
+    #[error("{packages} could not be installed: {why}")]
+    Packages {
+        /// Which ones.
+        packages: String,
+        /// What the installer said.
+        why: String,
+    },
     /// The server ended, never became ready, or refused.
     #[error("{server}: {what}\n{log}")]
     Failed {
@@ -47,7 +55,7 @@ impl ServiceError {
     pub(crate) fn port_was_taken(&self) -> bool {
         match self {
             Self::Failed { log, .. } => log.to_lowercase().contains("address already in use"),
-            Self::Missing { .. } | Self::Io { .. } => false,
+            Self::Missing { .. } | Self::Packages { .. } | Self::Io { .. } => false,
         }
     }
 }

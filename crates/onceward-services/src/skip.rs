@@ -12,8 +12,8 @@ use crate::error::ServiceError;
 /// is shown to nobody when it passes.
 pub const SKIPPED_FILE: &str = "ONCEWARD_SKIPPED_FILE";
 
-/// What was started, or `None` if the test is to be skipped because a program is missing. The
-/// skip is noted for the last lines of `cargo xtask test`.
+/// What was started, or `None` if the test is to be skipped because a program or a client library is
+/// missing. The skip is noted for the last lines of `cargo xtask test`.
 ///
 /// # Panics
 ///
@@ -54,10 +54,11 @@ enum Verdict {
 
 fn verdict(error: &ServiceError, on_ci: bool) -> Verdict {
     match error {
-        ServiceError::Missing { .. } if !on_ci => Verdict::Skip,
-        ServiceError::Missing { .. } | ServiceError::Failed { .. } | ServiceError::Io { .. } => {
-            Verdict::Fail
-        }
+        ServiceError::Missing { .. } | ServiceError::Packages { .. } if !on_ci => Verdict::Skip,
+        ServiceError::Missing { .. }
+        | ServiceError::Packages { .. }
+        | ServiceError::Failed { .. }
+        | ServiceError::Io { .. } => Verdict::Fail,
     }
 }
 
@@ -87,6 +88,14 @@ mod tests {
     fn a_missing_server_is_a_skip_for_a_person_and_a_failure_on_ci() {
         assert_eq!(verdict(&missing(), false), Verdict::Skip);
         assert_eq!(verdict(&missing(), true), Verdict::Fail);
+    }
+
+    #[test]
+    fn libraries_that_cannot_be_installed_are_a_skip_for_a_person_and_a_failure_on_ci() {
+        let packages = "client libraries for node".to_owned();
+        let offline = ServiceError::Packages { packages, why: "no network".to_owned() };
+        assert_eq!(verdict(&offline, false), Verdict::Skip);
+        assert_eq!(verdict(&offline, true), Verdict::Fail);
     }
 
     #[test]

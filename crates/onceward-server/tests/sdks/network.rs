@@ -1,0 +1,84 @@
+//! The way between a client and the gateway, which loses answers.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::message::Message;
+
+/// Longest wait for an event; over it, the test fails by what it finds then.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests that came from the client, and answers that went back to it, of each order.
+#[derive(Clone, Default)]
+pub(crate) struct Attempts(Arc<(Mutex<HashMap<String, Counts>>, Condvar)>);
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    requests: usize,
+    answers: usize,
+}
+
+impl Attempts {
+    /// How often the client has sent a request for an order.
+    pub(crate) fn requests(&self, order: &str) -> usize {
+        self.0.0.lock().unwrap().get(order).map_or(0, |counts| counts.requests)
+    }
+
+    /// Waits until the client has got so many answers for an order.
+    pub(crate) fn wait_for_answers(&self, order: &str, answers: usize) {
+        let (counts, changed) = &*self.0;
+        let fewer = |counts: &mut HashMap<String, Counts>| {
+            counts.get(order).is_none_or(|counts| counts.answers < answers)
+        };
+        let waited = changed.wait_timeout_while(counts.lock().unwrap(), PATIENCE, fewer);
+        drop(waited.unwrap());
+    }
+
+    /// Counts a request; which one of its order it is, from 1.
+    fn request(&self, order: &str) -> usize {
+        let mut all = self.0.0.lock().unwrap();
+        let counts = all.entry(order.to_owned()).or_default();
+        counts.requests += 1;
+        counts.requests
+    }
+
+    fn answer(&self, order: &str) {
+        self.0.0.lock().unwrap().entry(order.to_owned()).or_default().answers += 1;
+        self.0.1.notify_all();
+    }
+}
+
+/// Passes requests on to the gateway; the address that clients use.
+pub(crate) fn start(gateway: SocketAddr, attempts: &Attempts) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let attempts = attempts.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let attempts = attempts.clone();
+            thread::spawn(move || pass(stream, gateway, &attempts));
+        }
+    });
+    address
+}
+
+/// The first answer about `order-cut` is lost: the connection ends instead.
+fn pass(mut client: TcpStream, gateway: SocketAddr, attempts: &Attempts) -> Option<()> {
+    let request = Message::read(&mut client)?;
+    let order = request.order();
+    let attempt = attempts.request(&order);
+    let mut upstream = TcpStream::connect(gateway).ok()?;
+    upstream.write_all(&request.alone()).ok()?;
+    let mut answer = Vec::new();
+    upstream.read_to_end(&mut answer).ok()?;
+    if order == "order-cut" && attempt == 1 {
+        return None;
+    }
+    client.write_all(&answer).ok()?;
+    attempts.answer(&order);
+    Some(())
+}

@@ -1,0 +1,142 @@
+//! One library through all cases.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use onceward_server::config::Config;
+use onceward_server::gateway::Gateway;
+use onceward_services::{ServiceError, or_skip};
+
+use crate::client::{Client, Seen};
+use crate::network::{self, Attempts};
+use crate::provider::Provider;
+
+/// Settings in `[defaults]` with which every library takes a refusal for an error. stripe-node
+/// takes any JSON without an `error` member for success, whatever the status: without such
+/// settings, a refusal must only not look like a payment.
+const REFUSALS_RAISE: Option<&str> = None;
+
+/// A library, and how the gateway is configured for it.
+pub(crate) struct Scenario {
+    pub(crate) library: &'static str,
+    /// Settings in `[scope]`.
+    pub(crate) scope: &'static str,
+    /// Settings in `[defaults]`.
+    pub(crate) defaults: &'static str,
+}
+
+/// A case, as the client programs name it.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    name: &'static str,
+    label: &'static str,
+    effects: usize,
+    expected: Expected,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Expected {
+    /// The caller gets the one payment that was made.
+    Payment,
+    /// The caller gets an error, and no payment.
+    Refusal,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        name: "cut",
+        label: "answer lost on its way to the client",
+        effects: 1,
+        expected: Expected::Payment,
+    },
+    Case {
+        name: "timeout",
+        label: "client times out while the first runs",
+        effects: 1,
+        expected: Expected::Payment,
+    },
+    Case {
+        name: "lost",
+        label: "answer lost on its way to the gateway",
+        effects: 1,
+        expected: Expected::Refusal,
+    },
+    Case {
+        name: "changed",
+        label: "same key, other amount",
+        effects: 1,
+        expected: Expected::Refusal,
+    },
+    Case { name: "badkey", label: "invalid key", effects: 0, expected: Expected::Refusal },
+];
+
+impl Scenario {
+    /// A library that needs no settings.
+    pub(crate) fn of(library: &'static str) -> Self {
+        Self { library, scope: "", defaults: "" }
+    }
+
+    /// Runs a client through all cases, prints a table, and then holds it to what is expected.
+    pub(crate) fn run(&self, client: Result<Client, ServiceError>) {
+        let Some(client) = or_skip(client) else { return };
+        let attempts = Attempts::default();
+        let provider = Provider::start(&attempts);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let gateway = runtime.block_on(Gateway::start(self.config(&provider))).unwrap();
+        let network = network::start(gateway.addresses()[0], &attempts);
+        let seen = client.run(&format!("http://{network}"));
+        print!("{}", self.table(&provider, &attempts, &seen));
+        for case in CASES {
+            let told = seen.get(case.name).unwrap_or_else(|| panic!("{}: no outcome", case.name));
+            case.hold(self.library, &provider.payments(&case.order()), told);
+        }
+        drop(gateway);
+    }
+
+    fn config(&self, provider: &Provider) -> Config {
+        let (Self { scope, defaults, .. }, upstream) = (self, provider.address);
+        let refusals = REFUSALS_RAISE.unwrap_or_default();
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[upstream]\nurl = \"http://{upstream}\"\n\
+             [store]\nurl = \"memory:\"\n[scope]\n{scope}\n[defaults]\n{refusals}\n{defaults}\n"
+        );
+        Config::parse(&text, Path::new("sdks.toml")).unwrap()
+    }
+
+    /// Rows of the table: library, case, effects, requests, what the caller sees.
+    fn table(&self, provider: &Provider, attempts: &Attempts, seen: &Seen) -> String {
+        let mut table = String::new();
+        for case in CASES {
+            let effects = provider.payments(&case.order()).len();
+            let requests = attempts.requests(&case.order());
+            let (library, label) = (self.library, case.label);
+            let told = seen.get(case.name).map_or_else(String::new, ToString::to_string);
+            writeln!(table, "| {library} | {label} | {effects} | {requests} | {told} |").unwrap();
+        }
+        table
+    }
+}
+
+impl Case {
+    fn order(self) -> String {
+        format!("order-{}", self.name)
+    }
+
+    fn hold(self, library: &str, payments: &[String], told: &crate::client::Outcome) {
+        use crate::client::Outcome;
+        let Self { name, effects, expected, .. } = self;
+        assert_eq!(payments.len(), effects, "{library}, {name}: effects; {told}");
+        match (expected, told) {
+            (Expected::Payment, Outcome::Result(id)) => {
+                assert_eq!(Some(id), payments.first(), "{library}, {name}");
+            }
+            (Expected::Refusal, Outcome::Result(id)) => {
+                assert!(!id.starts_with("pay_"), "{library}, {name}: {id} is a payment");
+                let raise = REFUSALS_RAISE.is_some();
+                assert!(!raise, "{library}, {name}: a refusal is taken for success");
+            }
+            (Expected::Refusal, Outcome::Error(_)) => {}
+            (Expected::Payment, Outcome::Error(error)) => panic!("{library}, {name}: {error}"),
+        }
+    }
+}
