@@ -172,9 +172,14 @@ impl Fingerprinter {
     }
 }
 
-/// A field's name as it is told to clients.
+/// A field's name as it is told to clients. One that does not look like a name may be data, and is
+/// told as the body.
 fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).chars().take(64).collect()
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-.[]".contains(byte);
+    match name.len() <= SHOWN_NAME_BYTES_MAX && name.iter().all(is_name) {
+        true => String::from_utf8_lossy(name).into_owned(),
+        false => String::new(),
+    }
 }
 
 fn into_bytes(text: Cow<'_, str>) -> Cow<'_, [u8]> {
@@ -205,6 +210,9 @@ const CREDENTIALS_PART: u64 = WHOLE_BODY + 1;
 
 /// The part of a fingerprint that names other credentials.
 const CREDENTIALS: &str = "credentials";
+
+/// Longest name of a form's field that is told to clients.
+const SHOWN_NAME_BYTES_MAX: usize = 64;
 
 /// Enough for most requests.
 const PARTS: usize = 20;
@@ -466,6 +474,14 @@ mod tests {
         traced.headers.push(("traceparent", "00-1-2-01".into()));
         traced.headers.push(("authorization", "Bearer new".into()));
         assert_eq!(of(&traced), first);
+    }
+
+    #[test]
+    fn only_what_looks_like_a_name_is_told() {
+        assert_eq!(shown(b"metadata[order_id]"), "metadata[order_id]");
+        for data in [&b"{\"card\":\"4242\"}"[..], b"4242 4242", &[b'x'; 65], b"\xff"] {
+            assert_eq!(shown(data), "");
+        }
     }
 
     #[test]
