@@ -47,6 +47,9 @@ pub enum Decided {
     DidNotHappen,
     /// Somebody else had settled the matter before this could count.
     Superseded,
+    /// The store had lost records, and grants claims again. About the store as a whole: the
+    /// operation is a name for the decision itself.
+    LossAccepted,
 }
 
 impl Decided {

@@ -67,9 +67,9 @@ pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
 pub use since::Since;
 pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Imported, Lapsed, Lease, Page, Purged, Query,
-    RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
-    StoreErrorKind, Verdict,
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lapsed, Lease, LossAccepted,
+    Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store,
+    StoreAdmin, StoreError, StoreErrorKind, Verdict,
 };
 pub use sweeper::{Sweeper, SweeperSettings, Swept};
 pub use template::{About, InvalidTemplate, Template};

@@ -16,8 +16,8 @@ use crate::intent::RecordId;
 use crate::outcome::{Ended, Replay};
 use crate::record::Record;
 use crate::store::{
-    Claim, ClaimRequest, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
-    ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged, Query,
+    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 
 /// Which call, and what it came to.
@@ -176,6 +176,14 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         self.metered("import", ok, self.inner.import(record)).await
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.metered("health", ok, self.inner.health()).await
+    }
+
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        self.metered("accept_loss", ok, self.inner.accept_loss()).await
     }
 }
 

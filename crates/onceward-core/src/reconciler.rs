@@ -354,6 +354,8 @@ impl Round {
             Answered::Settled(Decided::Happened) => self.happened += 1,
             Answered::Settled(Decided::DidNotHappen) => self.did_not_happen += 1,
             Answered::Settled(Decided::Superseded) => self.settled_elsewhere += 1,
+            // About stores, and never about an operation.
+            Answered::Settled(Decided::LossAccepted) => {}
             Answered::StillUnknown => {
                 self.still_unknown += 1;
                 self.still(&record);

@@ -175,6 +175,8 @@ impl Recovery {
             Some(Decided::Happened) => recovered.happened += 1,
             Some(Decided::DidNotHappen) => recovered.did_not_happen += 1,
             Some(Decided::Superseded) => recovered.settled_elsewhere += 1,
+            // About stores, and never about an operation.
+            Some(Decided::LossAccepted) => {}
             None => recovered.still_unknown += 1,
         }
         Ok(())

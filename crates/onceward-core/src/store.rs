@@ -115,6 +115,21 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// judged by this store's clock: the two clocks have to agree as well as the user
     /// expects of leases and retention.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError>;
+
+    /// Whether the store grants new claims, and what may soon keep it from doing so. Changes
+    /// nothing. `Err` says that the store cannot be asked.
+    async fn health(&self) -> Result<Health, StoreError> {
+        Ok(Health::default())
+    }
+
+    /// Grants claims again after the store noticed that it had lost records: an operator says
+    /// that no client sends again what it sent before the loss, or that such effects may be
+    /// repeated. Idempotent. After an error a part of the store may grant claims again.
+    ///
+    /// Stores that cannot lose records behind our back have nothing to accept.
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        Ok(LossAccepted::NothingWasLost)
+    }
 }
 
 /// A store that serves engines and operators alike.
@@ -370,6 +385,36 @@ pub struct Stats {
     pub bytes: u64,
     /// Records by stored state, in the order of [`StateName::ALL`].
     pub by_state: [u64; StateName::ALL.len()],
+}
+
+/// Whether a store grants new claims.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Why no new claims are granted. Stored outcomes are replayed, and holders may settle.
+    pub refuses: Option<String>,
+    /// What an operator should do something about before claims are refused.
+    pub warnings: Vec<String>,
+}
+
+impl Health {
+    /// A store that grants claims, and has this to warn about.
+    pub fn warning(warnings: impl IntoIterator<Item = String>) -> Self {
+        Self { refuses: None, warnings: warnings.into_iter().collect() }
+    }
+
+    /// A store that grants no claims.
+    pub fn refusing(why: impl Into<String>) -> Self {
+        Self { refuses: Some(why.into()), warnings: Vec::new() }
+    }
+}
+
+/// What accepting a loss changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossAccepted {
+    /// Claims were refused because records were lost, and are granted again.
+    Reopened,
+    /// No claims were refused for this reason.
+    NothingWasLost,
 }
 
 /// A failed store call. [`StoreError::effect`] is what safety depends on.

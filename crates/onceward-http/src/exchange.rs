@@ -506,7 +506,7 @@ impl Exchange {
             BeginError::Rebuild { operation, .. } => {
                 Problem::new(Code::NotReplayable).operation(*operation)
             }
-            _ if full => Problem::new(Code::QuotaExceeded),
+            _ if full => Problem::new(Code::StoreFull),
             _ => Problem::new(Code::StoreUnavailable),
         };
         tracing::warn!(error = error as &dyn std::error::Error, "not executed");

@@ -48,6 +48,8 @@ pub enum Code {
     QuotaExceeded,
     /// The store cannot be asked; nothing was executed.
     StoreUnavailable,
+    /// The store has no room for new keys; nothing was executed.
+    StoreFull,
     /// It failed, and everything it had done was rolled back.
     RolledBack,
     /// The body is larger than allowed.
@@ -88,7 +90,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of the protocol's table.
-    pub const ALL: [Code; 19] = [
+    pub const ALL: [Code; 20] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
@@ -105,6 +107,7 @@ impl Code {
         Self::NotReplayable,
         Self::QuotaExceeded,
         Self::StoreUnavailable,
+        Self::StoreFull,
         Self::RolledBack,
         Self::RequestTooLarge,
         Self::OperationNotFound,
@@ -234,6 +237,13 @@ impl Code {
                 "IDEMPOTENCY_STORE_UNAVAILABLE",
                 StatusCode::SERVICE_UNAVAILABLE,
                 "Idempotency cannot be guaranteed at the moment",
+            )
+            .detail("Nothing was executed. Send the same request with the same key again.")
+            .retry(),
+            Self::StoreFull => row(
+                "IDEMPOTENCY_STORE_FULL",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "There is no room for new idempotency keys",
             )
             .detail("Nothing was executed. Send the same request with the same key again.")
             .retry(),

@@ -534,15 +534,15 @@ async fn tenants_and_callers_have_keys_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_full_store_is_a_quota_and_not_an_outage() {
+async fn a_full_store_is_told_by_a_code_of_its_own_and_not_as_too_many_keys() {
     let limits = onceward_core::MemoryLimits { records_max: 64, ..Default::default() };
     let store = MemoryStore::with(limits, Arc::new(onceward_core::SystemAmbient::new()));
     let layer = Onceward::layer(Engine::new(Arc::new(store))).single_tenant().build().unwrap();
     let counter = Counter::default();
     for n in 0..200 {
         let answer = send(&layer, counting(&counter), post(&format!("k{n}"), "{}")).await;
-        if answer.status() == 429 {
-            assert_eq!(code(&answer), "IDEMPOTENCY_QUOTA_EXCEEDED");
+        if answer.status() == 503 {
+            assert_eq!(code(&answer), "IDEMPOTENCY_STORE_FULL");
             assert!(answer.headers().contains_key("retry-after"));
             return;
         }

@@ -9,7 +9,7 @@ use axum::routing::get;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 
-use crate::census::Census;
+use crate::census::{Census, Readiness};
 use crate::health::Health;
 use crate::metrics::Metrics;
 
@@ -41,17 +41,22 @@ impl Admin {
         response
     }
 
-    /// Ready is who can claim and has somebody to ask.
+    /// Ready is a gateway whose store grants claims and whose upstream answers.
     async fn ready(&self) -> Response {
-        if let Some(trouble) = self.census.trouble().await {
-            return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {trouble}\n"));
-        }
-        match self.health.trouble() {
-            None => text(StatusCode::OK, "ready\n"),
-            Some(trouble) => {
-                text(StatusCode::SERVICE_UNAVAILABLE, format!("the upstream: {trouble}\n"))
+        let warnings = match self.census.readiness().await {
+            Readiness::Ready { warnings } => warnings,
+            Readiness::Trouble(trouble) => {
+                return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {trouble}\n"));
             }
+        };
+        if let Some(trouble) = self.health.trouble() {
+            return text(StatusCode::SERVICE_UNAVAILABLE, format!("the upstream: {trouble}\n"));
         }
+        let warned = warnings.iter().map(|warning| format!("warning: the store: {warning}\n"));
+        text(
+            StatusCode::OK,
+            std::iter::once("ready\n".to_owned()).chain(warned).collect::<String>(),
+        )
     }
 }
 

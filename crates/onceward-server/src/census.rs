@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_core::{RecordId, Stats};
+use onceward_core::{FullStore, Health, RecordId, Stats, StoreError};
 use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -20,6 +20,35 @@ pub(crate) struct Census {
     last: Arc<Mutex<Last>>,
 }
 
+/// Whether requests can be guarded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// Claims are granted; what may soon keep the store from that.
+    Ready { warnings: Vec<String> },
+    /// No claims are granted, and why.
+    Trouble(String),
+}
+
+async fn look(store: &dyn FullStore) -> Result<Health, StoreError> {
+    let nothing = RecordId::from_bytes([0; 32]);
+    store.get(&nothing).await?;
+    store.health().await
+}
+
+/// Logs what an operator should know of a store that was just opened.
+pub(crate) async fn log_health(store: &dyn FullStore) {
+    match timeout(PATIENCE, store.health()).await {
+        Ok(Ok(Health { refuses, warnings })) => {
+            if let Some(why) = refuses {
+                tracing::error!("the store grants no claims: {why}");
+            }
+            warnings.iter().for_each(|warning| tracing::warn!("the store: {warning}"));
+        }
+        Ok(Err(error)) => tracing::warn!(%error, "the store"),
+        Err(_late) => tracing::warn!("the store does not answer in {PATIENCE:?}"),
+    }
+}
+
 /// The last count, and when the next may be.
 #[derive(Default)]
 struct Last {
@@ -32,13 +61,13 @@ impl Census {
         Self { store, every, last: Arc::default() }
     }
 
-    /// Why the store cannot be asked. Asks for a record that nobody has.
-    pub(crate) async fn trouble(&self) -> Option<String> {
-        let nobody = RecordId::from_bytes([0; 32]);
-        match timeout(PATIENCE, self.store.get(&nobody)).await {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_late) => Some(format!("no answer in {PATIENCE:?}")),
+    /// Whether the store answers and grants claims. Asks for a record that no key has.
+    pub(crate) async fn readiness(&self) -> Readiness {
+        match timeout(PATIENCE, look(&*self.store)).await {
+            Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::Trouble(why),
+            Ok(Ok(Health { refuses: None, warnings })) => Readiness::Ready { warnings },
+            Ok(Err(error)) => Readiness::Trouble(error.to_string()),
+            Err(_late) => Readiness::Trouble(format!("no answer in {PATIENCE:?}")),
         }
     }
 
@@ -73,12 +102,14 @@ mod tests {
     async fn trouble_is_told_and_goes_away() {
         let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
         let census = Census::new(store.clone(), Duration::ZERO);
-        assert_eq!(census.trouble().await, None);
+        let ready = Readiness::Ready { warnings: Vec::new() };
+        assert_eq!(census.readiness().await, ready);
         store.on_next(1, Call::Admin, Fault::Fail);
-        assert!(census.trouble().await.is_some());
+        assert!(matches!(census.readiness().await, Readiness::Trouble(_)));
         store.on_next(1, Call::Admin, Fault::Hang);
-        assert_eq!(census.trouble().await.as_deref(), Some("no answer in 3s"));
-        assert_eq!(census.trouble().await, None);
+        let late = Readiness::Trouble("no answer in 3s".to_owned());
+        assert_eq!(census.readiness().await, late);
+        assert_eq!(census.readiness().await, ready);
     }
 
     #[tokio::test(start_paused = true)]

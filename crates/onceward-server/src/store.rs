@@ -10,6 +10,7 @@ use onceward_stores::redis;
 use onceward_stores::sealed::{Keys, KeysError, Sealed};
 use onceward_stores::{Connect, ConnectError, SharedStore, embedded};
 
+use crate::census::log_health;
 use crate::config::{self, StoreUrl};
 use crate::environment::{NotSet, environment};
 
@@ -40,9 +41,12 @@ pub(crate) fn identity(settings: &config::Store) -> Result<Identity, NotSet> {
     })
 }
 
-/// Opens the store that a configuration names.
+/// Opens the store that a configuration names, and logs what is wrong with it.
 pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenError> {
-    sealed(settings)?.open().await.map_err(|error| refused(settings, &error, advice(&error)))
+    let opened = sealed(settings)?.open().await;
+    let store = opened.map_err(|error| refused(settings, &error, advice(&error)))?;
+    log_health(&*store).await;
+    Ok(store)
 }
 
 /// Checks the store's settings and reads its sealing keys. Opens nothing.

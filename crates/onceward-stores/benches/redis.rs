@@ -81,8 +81,10 @@ async fn compare(server: &Server, tasks: usize, options: &Options) {
     let (mut ratios, mut ours, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.turns {
         told(server, &["FLUSHALL"]);
+        told(server, &["FUNCTION", "FLUSH"]);
         let pairs = pairs_of_the_store(server, tasks, options.seconds).await;
         told(server, &["FLUSHALL"]);
+        told(server, &["FUNCTION", "FLUSH"]);
         let Some(bare) = pairs_of_redis_benchmark(server, tasks, options.seconds, pairs) else {
             println!("{tasks:4} tasks: {pairs:8.0} pairs/s; redis-benchmark is not installed");
             return;
@@ -179,6 +181,7 @@ fn pairs_of_redis_benchmark(
 
     // Four times as many as are settled: few are met twice.
     told(server, &["FLUSHALL"]);
+    told(server, &["FUNCTION", "FLUSH"]);
     told(server, &["HSET", "b:{1}:mark", "epoch", "epoch", "open_at", "0"]);
     let prepared = (calls * 4).min(400_000);
     prepare(server, prepared);
@@ -236,6 +239,7 @@ fn rate(
 /// What a record takes: its key, and its share of the index.
 async fn sizes(server: &Server) {
     told(server, &["FLUSHALL"]);
+    told(server, &["FUNCTION", "FLUSH"]);
     let store = RedisStore::open(server.url(), Settings::default()).await.unwrap();
     let ambient = SystemAmbient::new();
     let (running, _) = claim(&store, &ambient).await;

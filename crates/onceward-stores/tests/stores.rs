@@ -35,6 +35,7 @@ mod postgres {
     #[cfg(feature = "sqlx")]
     mod in_sqlx;
     mod kill;
+    mod loss;
     mod migrations;
     mod rows;
     mod tls;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Imported, Lease, MemoryLimits,
-    MemoryStore, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
+    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported, Lease, LossAccepted,
+    MemoryLimits, MemoryStore, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
     SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
@@ -174,6 +174,14 @@ impl StoreAdmin for FaultyStore {
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         self.call(Call::Admin, async |store| store.import(record).await).await
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.call(Call::Admin, async |store| store.health().await).await
+    }
+
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        self.call(Call::Admin, async |store| store.accept_loss().await).await
     }
 }
 

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use onceward_core::{OperationId, StoreError};
+use onceward_core::{OperationId, StoreError, StoreErrorKind};
 use onceward_http::Code;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -127,6 +127,9 @@ impl ApiProblem {
 impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
         tracing::warn!(%error, "the store");
+        if error.kind == StoreErrorKind::Full {
+            return Self::of(Code::StoreFull).retry_after(Duration::from_secs(1));
+        }
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", "The store is unavailable")
             .detail(format!("{} ({}); send it again.", error.kind, error.effect))
             .retry_after(Duration::from_secs(1))

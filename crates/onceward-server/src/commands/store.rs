@@ -1,5 +1,6 @@
 //! `onceward store …`
 
+mod accept_loss;
 mod copy;
 mod reseal;
 mod upkeep;
@@ -9,6 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::place::{Place, StorePlace};
 use super::{Fallible, out};
+use accept_loss::AcceptLossArgs;
 use copy::CopyArgs;
 
 /// Look after the store
@@ -59,6 +61,18 @@ pub(crate) enum StoreCommand {
     ///   onceward store copy --from redis://cache --to postgres://onceward@db/onceward --verify
     #[command(verbatim_doc_comment)]
     Copy(CopyArgs),
+    /// Grant claims again after the store has lost records
+    ///
+    /// A Redis that was flushed or has evicted keys, and a PostgreSQL table that was emptied, grant
+    /// no claims: what is not there may have run before. This says that no client sends again
+    /// what it sent before the loss, or that such effects may be repeated. The trail has it.
+    ///
+    /// Examples:
+    ///   onceward store accept-loss --config onceward.toml \
+    ///       --reason 'flushed on purpose; all clients were stopped since yesterday'
+    ///   onceward store accept-loss --admin http://127.0.0.1:9090 --reason 'ticket 4711' --yes
+    #[command(verbatim_doc_comment)]
+    AcceptLoss(AcceptLossArgs),
     /// Seal with the first sealing key what earlier keys have sealed
     ///
     /// After it, the earlier keys can be removed. All gateways need the first key before.
@@ -88,6 +102,7 @@ impl StoreCommand {
             Self::Compact(place) => upkeep::compact(&place.config()?.store).await,
             Self::Migrate(args) => upkeep::migrate(&args.place.config()?.store, args.dry_run).await,
             Self::Copy(args) => args.execute().await,
+            Self::AcceptLoss(args) => args.execute().await,
             Self::Reseal(place) => reseal::reseal(&place.config()?.store).await,
         }
     }

@@ -16,10 +16,10 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 
 use super::Desk;
 use super::clerk::Clerk;
-use super::orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
+use super::orders::{AcceptLoss, Look, Purge, Release, Resolve, Trail, Verify, Wanted};
 use super::strict::Strict;
 use super::subject::Subject;
-use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
+use super::views::{AcceptLossDone, DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
 use crate::api::{ApiProblem, Params, Payload};
 use crate::claims::Door;
 
@@ -45,6 +45,7 @@ impl Reception {
             .route("/v1/records/{id}/resolve", post(resolve))
             .route("/v1/records/{id}/release", post(release))
             .route("/v1/purge", post(purge))
+            .route("/v1/accept-loss", post(accept_loss))
             .route("/v1/operations/{id}", get(operation))
             .route("/v1/decisions", get(decisions))
             .route("/v1/stats", get(stats))
@@ -121,7 +122,7 @@ type Answer<T> = Result<Json<T>, ApiProblem>;
 #[openapi(
     info(title = "Onceward admin API", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
     paths(
-        openapi, records, record, resolve, release, purge, operation, decisions, stats, verify
+        openapi, records, record, resolve, release, purge, accept_loss, operation, decisions, stats, verify
     ),
     components(schemas(ApiProblem)),
     modifiers(&Bearer),
@@ -220,6 +221,23 @@ async fn release(
 )]
 async fn purge(clerk: Clerk, Payload(Strict(order)): Payload<Strict<Purge>>) -> Answer<PurgeDone> {
     Ok(Json(clerk.purge(&order).await?))
+}
+
+/// Grants claims again after the store had lost records.
+///
+/// Only if no client sends again what it sent before the loss, or if such effects may be
+/// repeated. The trail has it afterwards. Sent again, it changes nothing.
+#[utoipa::path(
+    post,
+    path = "/v1/accept-loss",
+    request_body = AcceptLoss,
+    responses((status = 200, description = "Claims are granted", body = AcceptLossDone), Deciding)
+)]
+async fn accept_loss(
+    clerk: Clerk,
+    Payload(Strict(order)): Payload<Strict<AcceptLoss>>,
+) -> Answer<AcceptLossDone> {
+    Ok(Json(clerk.accept_loss(&order).await?))
 }
 
 /// One operation, and what was decided about it.

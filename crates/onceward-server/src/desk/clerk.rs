@@ -14,11 +14,12 @@ use onceward_stores::SharedStore;
 use super::Desk;
 use super::keeping::Keeping;
 use super::orders::{
-    Look, PAGE_MAX, Purge, Release, Resolve, Trail, Verify, Wanted, cursor, page_size,
+    AcceptLoss, Look, PAGE_MAX, Purge, Release, Resolve, Trail, Verify, Wanted, cursor, page_size,
 };
 use super::subject::Subject;
 use super::views::{
-    DecisionPage, Listing, PurgeDone, RecordView, Shown, Standing, Totals, VerifiedPage, ids,
+    AcceptLossDone, DecisionPage, Listing, PurgeDone, RecordView, Shown, Standing, Totals,
+    VerifiedPage, ids,
 };
 use crate::api::{ApiProblem, Caller, Role};
 
@@ -157,6 +158,12 @@ impl Desk for Clerk {
         self.must_see_all()?;
         let limit = page_size(order.limit.or(Some(PAGE_MAX)))?;
         Ok(self.store.purge(limit).await.map_err(told)?.into())
+    }
+
+    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
+        self.caller.must_be(Role::Operator)?;
+        self.must_see_all()?;
+        self.decide_loss(order).await
     }
 
     async fn decisions(&self, trail: &Trail) -> Result<DecisionPage, ApiProblem> {

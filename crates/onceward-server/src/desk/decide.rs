@@ -5,16 +5,16 @@
 
 use http::StatusCode;
 use onceward_core::{
-    Decided, Decision, Fence, Fenced, Query, Record, ResolveRequest, Retention, State, StateName,
-    Verdict,
+    Decided, Decision, Fence, Fenced, LossAccepted, OperationId, Query, Record, RecordId,
+    ResolveRequest, Retention, State, StateName, StoreError, SystemAmbient, Verdict,
 };
 use onceward_stores::sealed;
 use sha2::{Digest, Sha256};
 
 use super::clerk::{Clerk, told};
-use super::orders::{Look, Release, Resolve, reason};
+use super::orders::{AcceptLoss, Look, Release, Resolve, reason};
 use super::subject::Subject;
-use super::views::{Shown, Standing};
+use super::views::{AcceptLossDone, Shown, Standing};
 use crate::api::{ApiProblem, Role};
 
 /// What is to be decided, complete.
@@ -64,6 +64,36 @@ impl Clerk {
         .await
     }
 
+    /// Accepts that the store has lost records.
+    pub(super) async fn decide_loss(
+        &self,
+        order: &AcceptLoss,
+    ) -> Result<AcceptLossDone, ApiProblem> {
+        let (clerk, why) = (self.clone(), reason(&order.reason)?.to_owned());
+        to_the_end(async move { clerk.accept_loss_and_write(why).await }).await
+    }
+
+    /// The one decision that is written down after it was made: a store that has lost records
+    /// takes no new ones before, not even this.
+    async fn accept_loss_and_write(&self, why: String) -> Result<AcceptLossDone, ApiProblem> {
+        let by = &self.caller.name;
+        tracing::warn!(by, reason = why, "an operator accepts that the store has lost records");
+        match self.store.accept_loss().await.map_err(told)? {
+            LossAccepted::NothingWasLost => return Ok(AcceptLossDone { reopened: false }),
+            LossAccepted::Reopened => {}
+        }
+        let ambient = SystemAmbient::new();
+        let decision = Decision {
+            operation: OperationId::draw(&ambient, &RecordId::from_bytes([0; 32])),
+            fence: Fence(0),
+            decided: Decided::LossAccepted,
+            by: by.clone(),
+            evidence: why,
+        };
+        self.decisions.write(&decision).await.map_err(unwritten)?;
+        Ok(AcceptLossDone { reopened: true })
+    }
+
     /// A record that the caller may decide about, under the fence that it has seen.
     async fn decidable(&self, subject: &Subject, fence: u64) -> Result<Record, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
@@ -92,11 +122,7 @@ impl Clerk {
     /// written down and then not made.
     async fn decide(&self, order: Order) -> Result<Shown, ApiProblem> {
         let clerk = self.clone();
-        let deciding = tokio::spawn(async move { clerk.carry_out(order).await });
-        deciding.await.unwrap_or_else(|ended| match ended.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_stopped) => Err(stopping()),
-        })
+        to_the_end(async move { clerk.carry_out(order).await }).await
     }
 
     async fn carry_out(&self, order: Order) -> Result<Shown, ApiProblem> {
@@ -173,6 +199,23 @@ impl Order {
             retention: self.retention,
         }
     }
+}
+
+/// Runs a decision in a task of its own, which does not end with its caller.
+async fn to_the_end<T: Send + 'static>(
+    decision: impl Future<Output = Result<T, ApiProblem>> + Send + 'static,
+) -> Result<T, ApiProblem> {
+    tokio::spawn(decision).await.unwrap_or_else(|ended| match ended.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        Err(_stopped) => Err(stopping()),
+    })
+}
+
+fn unwritten(error: StoreError) -> ApiProblem {
+    tracing::error!(%error, "the accepted loss is not in the trail; the log above has its reason");
+    let title = "The loss is accepted, and not in the trail";
+    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "TRAIL_NOT_WRITTEN", title)
+        .detail(format!("Claims are granted again. The trail: {} ({}).", error.kind, error.effect))
 }
 
 fn stopping() -> ApiProblem {

@@ -26,13 +26,13 @@ pub(crate) use api::Reception;
 pub(crate) use clerk::Clerk;
 pub(crate) use keeping::Keeping;
 pub(crate) use moment::Moment;
-pub(crate) use orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
+pub(crate) use orders::{AcceptLoss, Look, Purge, Release, Resolve, Trail, Verify, Wanted};
 pub(crate) use remote::Remote;
 pub(crate) use reply::{HeaderLine, Reply};
 pub(crate) use subject::{Subject, record_id};
 pub(crate) use views::{
-    DecisionPage, DecisionView, Listing, PurgeDone, RecordView, Shown, Standing, Totals,
-    VerifiedPage,
+    AcceptLossDone, DecisionPage, DecisionView, Listing, PurgeDone, RecordView, Shown, Standing,
+    Totals, VerifiedPage,
 };
 
 /// What operators ask.
@@ -55,6 +55,9 @@ pub(crate) trait Desk: Send + Sync {
 
     /// Removes some of what is past its time.
     async fn purge(&self, order: &Purge) -> Result<PurgeDone, ApiProblem>;
+
+    /// Grants claims again after the store had lost records.
+    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem>;
 
     /// A page of decisions, or all about one operation.
     async fn decisions(&self, trail: &Trail) -> Result<DecisionPage, ApiProblem>;

@@ -100,6 +100,16 @@ pub(crate) struct Release {
     pub(crate) reason: String,
 }
 
+/// That the records which a store has lost are not waited for.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AcceptLoss {
+    /// Why no client sends again what it sent before the loss, or why that does no harm; for the
+    /// trail, no secrets.
+    #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
+    pub(crate) reason: String,
+}
+
 /// How much to remove at most.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]

@@ -17,9 +17,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::Desk;
-use super::orders::{Look, Purge, Release, Resolve, Trail, Verify, Wanted};
+use super::orders::{AcceptLoss, Look, Purge, Release, Resolve, Trail, Verify, Wanted};
 use super::subject::Subject;
-use super::views::{DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
+use super::views::{AcceptLossDone, DecisionPage, Listing, PurgeDone, Shown, Totals, VerifiedPage};
 use crate::api::ApiProblem;
 use crate::config::UpstreamUrl;
 use crate::gateway::{TlsError, connector};
@@ -158,6 +158,10 @@ impl Desk for Remote {
 
     async fn purge(&self, order: &Purge) -> Result<PurgeDone, ApiProblem> {
         self.post("/v1/purge", order).await
+    }
+
+    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
+        self.post("/v1/accept-loss", order).await
     }
 
     async fn decisions(&self, trail: &Trail) -> Result<DecisionPage, ApiProblem> {

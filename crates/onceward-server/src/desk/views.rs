@@ -271,6 +271,9 @@ pub(crate) enum Decided {
     DidNotHappen,
     /// Somebody else had settled the matter before.
     Superseded,
+    /// The store had lost records, and grants claims again. The operation is a name for the
+    /// decision itself.
+    LossAccepted,
 }
 
 impl From<Written> for DecisionView {
@@ -282,6 +285,7 @@ impl From<Written> for DecisionView {
                 onceward_core::Decided::Happened => Decided::Happened,
                 onceward_core::Decided::DidNotHappen => Decided::DidNotHappen,
                 onceward_core::Decided::Superseded => Decided::Superseded,
+                onceward_core::Decided::LossAccepted => Decided::LossAccepted,
             },
             by: decision.by,
             evidence: decision.evidence,
@@ -316,6 +320,13 @@ impl From<Purged> for PurgeDone {
         let Purged { removed, tombstoned, more } = purged;
         Self { removed: removed as u64, tombstoned: tombstoned as u64, more }
     }
+}
+
+/// What accepting a loss changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct AcceptLossDone {
+    /// Whether claims were refused because records were lost, and are granted again.
+    pub(crate) reopened: bool,
 }
 
 /// How much a store holds.

@@ -33,6 +33,7 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
         get("/v1/stats".into(), [401, 401, 200, 200, 200, 403]),
         post("/v1/verify".into(), "{}", [401, 401, 200, 200, 200, 403]),
         post("/v1/purge".into(), "{}", [401, 401, 403, 403, 200, 403]),
+        post("/v1/accept-loss".into(), "{\"reason\":\"because\"}", [401, 401, 403, 403, 200, 403]),
         post(format!("/v1/records/{own}/release"), &order, [401, 401, 403, 403, 409, 409]),
         post(format!("/v1/records/{foreign}/release"), &order, [401, 401, 403, 403, 409, 404]),
         post(format!("/v1/records/{own}/resolve"), &reply, [401, 401, 403, 403, 409, 409]),
@@ -90,6 +91,7 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
         "/v1/records/{id}/resolve",
         "/v1/records/{id}/release",
         "/v1/purge",
+        "/v1/accept-loss",
         "/v1/operations/{id}",
         "/v1/decisions",
         "/v1/stats",
@@ -106,6 +108,7 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
         "ALL_TENANTS_NEEDED",
         "RECORD_UNREADABLE",
         "SEALING_KEYS_NEEDED",
+        "TRAIL_NOT_WRITTEN",
     ] {
         assert!(explained.contains(&format!("\n## {code}\n")), "{code}");
     }

@@ -1,11 +1,199 @@
 //! Mistakes around the store, made under a running gateway: each ends in a refusal.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use onceward_services::{Postgres, Server, ask, or_skip, query};
 
 use crate::book::{Book, post};
 use crate::process::{Program, run};
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A gateway with an admin address.
+fn gateway(upstream: SocketAddr, store: &str) -> Program {
+    gateway_logging(upstream, store, Stdio::inherit())
+}
+
+fn gateway_logging(upstream: SocketAddr, store: &str, logs: Stdio) -> Program {
+    let upstream = format!("http://{upstream}");
+    let arguments = [
+        "gateway",
+        "--upstream",
+        &upstream,
+        "--store",
+        store,
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--single-tenant",
+    ];
+    Program::start_logging(&arguments, "metrics at", logs)
+}
+
+fn known_keys() -> Vec<String> {
+    (0..120).map(|index| format!("known-{index}")).collect()
+}
+
+/// Sends all known keys, and asserts that each was refused with a code.
+fn assert_refused(gateway: &Program, code: &str) {
+    for key in known_keys() {
+        let answer = post(gateway.address(), "0", &key).unwrap();
+        assert_eq!((answer.status, answer.code()), (503, Some(code)), "{key}");
+    }
+}
+
+fn assert_one_effect_each(book: &Book) {
+    for key in known_keys() {
+        assert_eq!(book.effects(&key), 1, "{key}");
+    }
+}
+
+/// Accepts the loss as an operator does, and finds it in the trail.
+fn accept_loss(store: &str) {
+    let accept = ["store", "accept-loss", "--store", store, "--reason", "clients are stopped"];
+    let (fine, told) = run(&accept);
+    assert!(!fine && told.contains("--yes"), "nobody confirmed it: {told}");
+    let (fine, told) = run(&[&accept[..], &["--yes"]].concat());
+    assert!(fine && told.contains("the loss is accepted"), "{told}");
+    let (fine, told) = run(&[&accept[..], &["--yes", "--json"]].concat());
+    assert!(fine && told.contains("\"reopened\": false"), "{told}");
+    let (fine, told) = run(&["operations", "trail", "--store", store, "--json"]);
+    assert!(fine && told.matches("loss_accepted").count() == 1, "{told}");
+    assert!(told.contains("clients are stopped") && told.contains("\"by\": \"cli:"), "{told}");
+}
+
+/// Everything that a store's records can be removed by, while one gateway runs and another is
+/// started afterwards.
+fn lost_records_are_refused(server: &Server, remove: impl Fn()) {
+    let book = Book::open();
+    let mut first = gateway(book.address, server.url());
+    for key in known_keys() {
+        assert_eq!(post(first.address(), "0", &key).unwrap().status, 201);
+    }
+    remove();
+    // The first was restarted before anything was claimed.
+    first.kill();
+    let restarted = gateway(book.address, server.url());
+    assert_refused(&restarted, "IDEMPOTENCY_STORE_UNAVAILABLE");
+    for gateway in [&restarted, &gateway(book.address, server.url())] {
+        let ready = gateway.admin("/ready");
+        assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+        assert!(ready.contains("the store: ") && ready.contains("accept-loss"), "{ready}");
+    }
+    assert_one_effect_each(&book);
+    accept_loss(server.url());
+    assert!(restarted.admin("/ready").starts_with("HTTP/1.1 200"));
+    assert_eq!(post(restarted.address(), "0", "new").unwrap().status, 201);
+}
+
+/// A gateway that was restarted after FLUSHALL let 115 of 120 known keys run again.
+#[test]
+fn after_a_flush_of_redis_a_restarted_gateway_runs_no_known_key() {
+    let Some(server) = onceward_services::redis() else { return };
+    lost_records_are_refused(&server, || drop(ask(&server, &["FLUSHALL"]).unwrap()));
+}
+
+/// A truncated table let 171 of 171 known keys run again.
+#[test]
+fn after_the_table_in_postgres_was_truncated_a_restarted_gateway_runs_no_known_key() {
+    let Some(server) = or_skip(Postgres::default().fsync(false).start()) else { return };
+    lost_records_are_refused(&server, || {
+        drop(query(&server, "TRUNCATE onceward.idempotency_record").unwrap());
+    });
+}
+
+/// Eviction that was switched on under a running gateway let 40 keys run twice.
+#[test]
+fn a_redis_that_begins_to_evict_is_refused_until_an_operator_has_looked() {
+    let Some(server) = onceward_services::redis() else { return };
+    let book = Book::open();
+    let gateway = gateway(book.address, server.url());
+    for key in known_keys() {
+        assert_eq!(post(gateway.address(), "0", &key).unwrap().status, 201);
+    }
+    let set =
+        |name: &str, value: &str| drop(ask(&server, &["CONFIG", "SET", name, value]).unwrap());
+    set("maxmemory-policy", "allkeys-random");
+    let mut ready = String::new();
+    eventually("not ready", || {
+        ready = gateway.admin("/ready");
+        ready.starts_with("HTTP/1.1 503")
+    });
+    assert!(ready.contains("maxmemory-policy is `allkeys-random`"), "{ready}");
+    set("maxmemory", "1mb");
+    let stats = || format!("{:?}", ask(&server, &["INFO", "stats"]).unwrap());
+    eventually("evicted", || !stats().contains("evicted_keys:0"));
+    set("maxmemory", "0");
+    set("maxmemory-policy", "noeviction");
+    eventually("lost", || gateway.admin("/ready").contains("records were lost"));
+    for key in known_keys() {
+        let answer = post(gateway.address(), "0", &key).unwrap();
+        assert!(answer.status == 503 || answer.is_replay(), "{key}: {}", answer.status);
+    }
+    assert_one_effect_each(&book);
+}
+
+#[test]
+fn a_nearly_full_disk_is_told_at_the_start_in_ready_and_by_a_code_of_its_own() {
+    let (book, directory) = (Book::open(), tempfile::tempdir().unwrap());
+    let data = directory.path().join("data");
+    let store = |reserve: u64| format!("file:{}?reserve_bytes={reserve}", data.display());
+    let free = rustix::fs::statvfs(directory.path()).map(|it| it.f_bavail * it.f_frsize).unwrap();
+    let refusing = gateway(book.address, &store(free * 4));
+    let answer = post(refusing.address(), "0", "key").unwrap();
+    assert_eq!((answer.status, answer.code()), (503, Some("IDEMPOTENCY_STORE_FULL")));
+    let ready = refusing.admin("/ready");
+    assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("MiB are free"), "{ready}");
+    drop(refusing);
+
+    let logs = directory.path().join("logs");
+    let file = fs::File::create(&logs).unwrap();
+    let warned = gateway_logging(book.address, &store(free / 4 * 3), file.into());
+    assert_eq!(post(warned.address(), "0", "key").unwrap().status, 201);
+    let ready = warned.admin("/ready");
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("warning: the store"), "{ready}");
+    let logged = fs::read_to_string(&logs).unwrap();
+    assert!(logged.contains("MiB are free"), "{logged}");
+}
+
+#[test]
+fn a_full_redis_is_told_in_ready_and_by_a_code_of_its_own() {
+    let Some(server) = onceward_services::redis() else { return };
+    let book = Book::open();
+    let gateway = gateway(book.address, server.url());
+    assert_eq!(post(gateway.address(), "0", "before").unwrap().status, 201);
+    let used = format!("{:?}", ask(&server, &["INFO", "memory"]).unwrap());
+    let used: u64 =
+        used.split("used_memory:").nth(1).unwrap().split('\\').next().unwrap().parse().unwrap();
+    let set = |bytes: u64| {
+        drop(ask(&server, &["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap())
+    };
+    set(used + used / 20);
+    eventually("warned", || {
+        gateway.admin("/ready").contains("warning: the store: memory runs out")
+    });
+    set(1);
+    eventually("not ready", || gateway.admin("/ready").contains("its memory is full"));
+    let answer = post(gateway.address(), "0", "new").unwrap();
+    assert_eq!((answer.status, answer.code()), (503, Some("IDEMPOTENCY_STORE_FULL")));
+    assert!(post(gateway.address(), "0", "before").unwrap().is_replay());
+    set(0);
+    eventually("ready", || gateway.admin("/ready").starts_with("HTTP/1.1 200"));
+    assert_eq!(post(gateway.address(), "0", "new").unwrap().status, 201);
+}
 
 /// Once its `lock` was deleted, a second gateway opened the directory: 30 of 30 keys ran twice.
 #[test]

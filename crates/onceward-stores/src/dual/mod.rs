@@ -54,9 +54,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin,
-    StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lease, LossAccepted, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats,
+    Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -499,6 +499,25 @@ impl StoreAdmin for DualStore {
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         let record = record.clone();
         self.step(record.id, move |store| async move { store.import(&record).await }).await
+    }
+
+    /// The authority's, which decides.
+    async fn health(&self) -> Result<Health, StoreError> {
+        let side = self.inner.reigns.reading(&self.inner.seats).await?;
+        self.inner.seats.store(side).health().await
+    }
+
+    /// In both stores: a follower that refuses records falls behind.
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        let side = self.inner.reigns.reading(&self.inner.seats).await?;
+        let authority = self.inner.seats.store(side).accept_loss().await?;
+        let follower = self.inner.seats.store(side.other()).accept_loss().await?;
+        Ok(match (authority, follower) {
+            (LossAccepted::NothingWasLost, LossAccepted::NothingWasLost) => {
+                LossAccepted::NothingWasLost
+            }
+            _ => LossAccepted::Reopened,
+        })
     }
 }
 

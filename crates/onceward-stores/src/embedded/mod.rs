@@ -63,9 +63,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
-    StoreErrorKind, SystemAmbient,
+    Claim, ClaimRequest, Clock, Effect, Fenced, Health, Imported, Lease, Page, Purged, Query,
+    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
+    StoreError, StoreErrorKind, SystemAmbient,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -351,6 +351,41 @@ impl StoreAdmin for EmbeddedStore {
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         self.send(|answer| Job::Import(Box::new(record.clone()), answer)).await
     }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.shared.check()?;
+        let shared = Arc::clone(&self.shared);
+        // A disk may take its time to answer.
+        let looking = tokio::task::spawn_blocking(move || room(&shared));
+        looking.await.map_err(|error| {
+            failed(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(error)
+        })
+    }
+}
+
+/// Free space below which an operator is warned, as a multiple of the reserve.
+const WARNED_RESERVES: u64 = 2;
+
+/// Whether the disk has room for new claims.
+fn room(shared: &Shared) -> Health {
+    let (reserve, directory) = (shared.settings.reserve_bytes, shared.path().display());
+    let free = match shared.disk.free_bytes(shared.path()) {
+        Ok(free) => free,
+        // Not knowing is no reason to refuse: writing will tell.
+        Err(error) => {
+            return Health::warning([format!("the free space of {directory} is unknown: {error}")]);
+        }
+    };
+    let text = format!(
+        "{} MiB are free on the disk of {directory}. New claims are refused below {} MiB \
+         (reserve_bytes), so that what runs can be settled; make room",
+        free >> 20,
+        reserve >> 20,
+    );
+    if free < reserve {
+        return Health::refusing(text);
+    }
+    Health::warning((free < reserve.saturating_mul(WARNED_RESERVES)).then_some(text))
 }
 
 fn page(shared: &Shared, query: &Query) -> Result<Page, StoreError> {

@@ -68,6 +68,11 @@ impl Fault {
         self
     }
 
+    /// The loss of all records, if it is that.
+    pub(super) fn lost(&self) -> Option<&RecordsLost> {
+        self.source.as_ref()?.downcast_ref()
+    }
+
     pub(super) fn is_harmless(&self) -> bool {
         self.effect == Effect::NotApplied
     }
@@ -121,6 +126,18 @@ impl std::error::Error for Caused {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source()
     }
+}
+
+/// The table of records was emptied, or made anew. The source of a [`StoreError`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "all records in the schema `{schema}` were removed, so it cannot be told what is new: no claims \
+     are granted until the records are restored with their sentinel, or an operator runs \
+     `onceward store accept-loss`"
+)]
+pub struct RecordsLost {
+    /// The schema.
+    pub schema: String,
 }
 
 /// Why a PostgreSQL store does not open.

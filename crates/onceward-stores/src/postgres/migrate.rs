@@ -17,7 +17,7 @@ struct Migration {
 }
 
 /// All of them, in order. Never changed once released: a new one is a new line.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration {
         version: 1,
         name: "records",
@@ -29,6 +29,12 @@ const MIGRATIONS: [Migration; 2] = [
         name: "cache_generation",
         oldest_reader: 1,
         sql: include_str!("migrations/0002_cache_generation.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "sentinel",
+        oldest_reader: 1,
+        sql: include_str!("migrations/0003_sentinel.sql"),
     },
 ];
 

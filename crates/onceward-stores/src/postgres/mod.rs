@@ -63,8 +63,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Effect, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged,
+    Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store,
+    StoreAdmin, StoreError,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::SslMode;
@@ -72,7 +73,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-pub use error::OpenError;
+pub use error::{OpenError, RecordsLost};
 pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
@@ -291,6 +292,27 @@ impl StoreAdmin for PostgresStore {
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         let importing = async |session: &Session<'_>| self.steps.import(session, record).await;
         Ok(self.with_admin(importing).await?)
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        let looking = async |session: &Session<'_>| self.steps.must_have_sentinel(session).await;
+        match self.with_admin(looking).await {
+            Ok(()) => Ok(Health::default()),
+            Err(fault) => {
+                fault.lost().map(|lost| Health::refusing(lost.to_string())).ok_or(fault.into())
+            }
+        }
+    }
+
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        let made = self.admin(&self.steps.statements.new_sentinel, &[]).await?;
+        Ok(match made.is_empty() {
+            true => LossAccepted::NothingWasLost,
+            false => {
+                tracing::warn!("an operator accepted that all records were lost");
+                LossAccepted::Reopened
+            }
+        })
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) struct Statements {
     pub(super) due: Statement,
     pub(super) list: Statement,
     pub(super) stats: Statement,
+    pub(super) sentinel: Statement,
+    pub(super) new_sentinel: Statement,
     pub(super) mark_awaited: Statement,
     pub(super) try_lock: Statement,
     pub(super) transaction_id: Statement,
@@ -38,11 +40,17 @@ pub(super) struct Statements {
 /// What a row is read from.
 const COLUMNS: &str = include_str!("sql/columns.sql");
 
+/// The id of the row that is there as long as the others are; see `migrations/0003_sentinel.sql`.
+const SENTINEL: &str = "decode(repeat('ff', 32), 'hex')";
+
 impl Statements {
     pub(super) fn new(schema: &Schema) -> Self {
         use Type as T;
         let bind = |text: &str, types: Vec<Type>| Statement {
-            text: schema.apply(&without_comments(text)).replace("{columns}", COLUMNS),
+            text: schema
+                .apply(&without_comments(text))
+                .replace("{columns}", COLUMNS)
+                .replace("{sentinel}", SENTINEL),
             types,
         };
         let texts = |count: usize| std::iter::repeat_n(T::TEXT_ARRAY, count);
@@ -73,6 +81,8 @@ impl Statements {
             due: bind(include_str!("sql/due.sql"), vec![]),
             list: bind(include_str!("sql/list.sql"), list),
             stats: bind(include_str!("sql/stats.sql"), vec![]),
+            sentinel: bind(include_str!("sql/sentinel.sql"), vec![]),
+            new_sentinel: bind(include_str!("sql/new_sentinel.sql"), vec![]),
             mark_awaited: bind(include_str!("sql/await.sql"), vec![T::BYTEA]),
             try_lock: bind("SELECT pg_try_advisory_xact_lock($1::bigint)", vec![T::INT8]),
             transaction_id: bind("SELECT pg_current_xact_id()::text, pg_backend_pid()", vec![]),

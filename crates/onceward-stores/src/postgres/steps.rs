@@ -15,7 +15,7 @@ use onceward_core::{
 };
 
 use super::columns::{ClaimColumns, PutColumns, RenewColumns, SettleColumns};
-use super::error::Fault;
+use super::error::{Fault, RecordsLost};
 use super::row::{self, Columns, Seen, Stored, Undecodable};
 use super::session::Ask;
 use super::settings::Settings;
@@ -66,6 +66,7 @@ impl Steps {
                 Ok(seen) => seen,
                 Err(fault) => return open.fail(&fault),
             };
+            let unanswered = seen.len() < firsts.len();
             let mut puts = Vec::new();
             for seen in seen {
                 self.decide_claims(&mut open, calls, seen, &mut puts);
@@ -73,8 +74,22 @@ impl Steps {
             if let Err(fault) = self.put(ask, &mut open, puts).await {
                 return open.fail(&fault);
             }
+            // Somebody else made the record just now, or all records are gone.
+            if unanswered && let Err(fault) = self.must_have_sentinel(ask).await {
+                return open.fail(&fault);
+            }
         }
         open.finish()
+    }
+
+    /// Fails if the row is gone that is there as long as the others are.
+    pub(super) async fn must_have_sentinel(&self, ask: &impl Ask) -> Result<(), Fault> {
+        let rows = ask.ask(&self.statements.sentinel, &[]).await.map_err(Fault::harmless)?;
+        match rows.first().map(|row| row::get(row, "there")).transpose()? {
+            Some(true) => Ok(()),
+            _ => Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied)
+                .caused_by(RecordsLost { schema: self.settings.schema.to_string() })),
+        }
     }
 
     /// Decides all claims of one record on what is there.

@@ -26,6 +26,15 @@ pub(super) struct Mark {
     pub(super) now: Timestamp,
 }
 
+impl Mark {
+    /// Whether a process that knew another epoch has found a loss: the mark is missing, or was
+    /// made by a process that took the server for a new one.
+    pub(super) fn is_of_a_loss(&self, known: &str) -> bool {
+        let unaware = self.epoch.is_empty() || self.open_at == Timestamp::default();
+        self.epoch != known && unaware
+    }
+}
+
 /// An answer, or that there is none because data was lost.
 #[derive(Debug)]
 pub(super) enum Told<T> {

@@ -1,5 +1,7 @@
 //! What a server has to be like before records are trusted to it.
 
+use std::fmt;
+
 use onceward_core::StoreError;
 use redis::Value;
 
@@ -53,16 +55,89 @@ pub enum Unsafe {
     },
 }
 
-/// Looks at every server that takes writes. What is allowed although it is not safe is warned
-/// about.
-pub(super) async fn look(link: &Link, allow: Allow) -> Result<Option<Unsafe>, StoreError> {
+/// The share of `maxmemory` from which on a server is nearly full, in percent: time to act before
+/// claims are refused.
+const NEARLY_FULL_PERCENT: u64 = 90;
+
+/// What a server that takes writes says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Looked {
+    /// Which node of a cluster; empty for a server.
+    pub(super) node: String,
+    pub(super) faults: Vec<Unsafe>,
+    /// Keys that it removed to make room, since it was started.
+    pub(super) evicted_keys: u64,
+    used_bytes: u64,
+    /// Zero for no limit.
+    max_bytes: u64,
+}
+
+/// How much of its memory a server has used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Memory {
+    node: String,
+    used_bytes: u64,
+    max_bytes: u64,
+}
+
+/// Looks at every server that takes writes.
+pub(super) async fn look(link: &Link) -> Result<Vec<Looked>, StoreError> {
     let answers = link.call_all(&redis::cmd("INFO")).await?;
-    let found = answers.into_iter().flat_map(|(node, info)| faults(&node, &Info::read(info)));
+    Ok(answers.into_iter().map(|(node, info)| Looked::read(node, &Info::read(info))).collect())
+}
+
+/// The first fault that is not allowed. What is allowed although it is not safe is warned about.
+pub(super) fn refused(looked: &[Looked], allow: Allow) -> Option<Unsafe> {
+    let found = looked.iter().flat_map(|it| &it.faults).cloned();
     let (accepted, refused): (Vec<_>, Vec<_>) = found.partition(|it| it.is_allowed(allow));
     for fault in accepted {
         tracing::warn!(%fault, "a Redis server that is not safe for records is used all the same");
     }
-    Ok(refused.into_iter().next())
+    refused.into_iter().next()
+}
+
+impl Looked {
+    fn read(node: String, info: &Info) -> Self {
+        let number = |name| info.get(name).and_then(|it| it.parse().ok()).unwrap_or(0);
+        Self {
+            faults: faults(&node, info),
+            evicted_keys: number("evicted_keys"),
+            used_bytes: number("used_memory"),
+            max_bytes: number("maxmemory"),
+            node,
+        }
+    }
+
+    /// How much of its memory is used, where it has a limit.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        let Self { node, used_bytes, max_bytes, .. } = self.clone();
+        (max_bytes > 0).then_some(Memory { node, used_bytes, max_bytes })
+    }
+}
+
+impl Memory {
+    pub(super) fn is_full(&self) -> bool {
+        self.used_bytes >= self.max_bytes
+    }
+
+    pub(super) fn is_nearly_full(&self) -> bool {
+        u128::from(self.used_bytes) * 100
+            >= u128::from(self.max_bytes) * u128::from(NEARLY_FULL_PERCENT)
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.node.is_empty() {
+            write!(f, "{}: ", self.node)?;
+        }
+        let (used, max) = (self.used_bytes >> 10, self.max_bytes >> 10);
+        write!(
+            f,
+            "{used} of {max} KiB are used (maxmemory). New claims are refused when all are; give \
+             the server more memory, or keep records for a shorter time"
+        )
+    }
 }
 
 impl Unsafe {
@@ -139,5 +214,18 @@ mod tests {
         assert!(matches!(&forgets[..], [Unsafe::NoPersistence { .. }]));
         assert_eq!(found(&FINE.replace("master", "slave")).len(), 1);
         assert_eq!(found("").len(), 3, "what is not said is not assumed");
+    }
+
+    #[test]
+    fn memory_is_warned_of_before_it_is_full() {
+        let memory = |used: u64, max: u64| {
+            let info = format!("used_memory:{used}\r\nmaxmemory:{max}\r\n");
+            Looked::read(String::new(), &Info(info)).memory()
+        };
+        let is = |used| memory(used, 1_000).map(|it| (it.is_nearly_full(), it.is_full()));
+        assert_eq!(memory(7, 0), None, "no limit");
+        assert_eq!(is(899), Some((false, false)));
+        assert_eq!(is(900), Some((true, false)));
+        assert_eq!(is(1_000), Some((true, true)));
     }
 }

@@ -8,28 +8,34 @@
 //! the loss and its notice, and no round trip for it. One mark for all would not do: scripts may
 //! touch one slot only, and nodes lose their data one by one.
 //!
-//! Whoever finds a mark missing makes a new one that grants nothing for the quarantine, so that
-//! processes that start meanwhile know of the loss too.
+//! The first process that finds a mark missing closes all buckets, the whole ones too: one intent
+//! may have records in several, and an operator has one loss to look at. Marks that are made or
+//! closed then grant nothing for the quarantine, so that processes that start meanwhile know of
+//! the loss too. A process that starts before any other noticed finds no marks at all, as on a
+//! new server; see `witness.rs` for how it tells the two apart.
 //!
 //! What a mark cannot tell: that single records are gone, because somebody deleted them, or a
 //! replica was promoted that had not got them yet.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use onceward_core::{Effect, StoreError, StoreErrorKind, Timestamp};
+use onceward_core::{Effect, StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::answer::{Answer, Mark};
+use super::checks::Unsafe;
 use super::error::{OpenError, Quarantined, store_error};
 use super::link::{Link, Replication};
 use super::names::{BUCKETS, Bucket, Names};
-use super::scripts::{MARK, REOPEN};
+use super::scripts::{MARK, READ_MARK, REOPEN};
 use super::settings::{OnEmpty, Settings};
+use super::witness::Witness;
 
 /// How many buckets are looked at side by side.
 pub(super) const AT_ONCE: usize = 128;
@@ -41,6 +47,12 @@ const SETUP_REST: Duration = Duration::from_millis(100);
 pub(super) struct Epochs {
     known: Box<[Mutex<Arc<str>>]>,
     quarantine: Duration,
+    /// Held while all buckets are closed, so that many calls close them once.
+    closing: tokio::sync::Mutex<()>,
+    /// A loss was seen, and not all buckets are known to be closed yet.
+    unfinished: AtomicBool,
+    /// Why this process asks for no grants at present, whatever the marks say.
+    unsafe_now: Mutex<Option<Unsafe>>,
 }
 
 /// What becomes of a claim that found another mark than was known.
@@ -57,9 +69,13 @@ impl Epochs {
     pub(super) async fn open(
         link: &Link,
         names: &Names,
+        witness: &Witness,
         settings: &Settings,
     ) -> Result<Self, OpenError> {
         let marks = Marks { link, names };
+        // Before the marks: it is left when all of them are made, so without it there may be
+        // another process that is just making them.
+        let witnessed = witness.is_there(link).await;
         let mut found = marks.present().await.map_err(OpenError::Unavailable)?;
         for _ in 0..SETUP_LOOKS {
             if found == 0 || found == usize::from(BUCKETS) {
@@ -68,22 +84,84 @@ impl Epochs {
             tokio::time::sleep(SETUP_REST).await;
             found = marks.present().await.map_err(OpenError::Unavailable)?;
         }
-        let window = closed_for(found, settings)?;
-        let marked = marks.make(window).await.map_err(OpenError::Unavailable)?;
-        let closed = marked.iter().filter(|mark| mark.open_at > mark.now).count();
-        if found == 0 {
-            tracing::info!(prefix = settings.prefix, "set up a new store");
+        let beginning = Beginning::of(found, witnessed, settings)?;
+        let (window, existing) = match beginning {
+            Beginning::New => (Duration::ZERO, Existing::Kept),
+            // All are there: any that has to be made was lost just now.
+            Beginning::Whole | Beginning::Doubtful => (settings.quarantine, Existing::Kept),
+            Beginning::Lost => {
+                tracing::error!(
+                    prefix = settings.prefix,
+                    marks = found,
+                    of = BUCKETS,
+                    quarantine = ?settings.quarantine,
+                    "the Redis server had this store and has lost records: no claims are granted"
+                );
+                (settings.quarantine, Existing::Closed)
+            }
+        };
+        let mut made = marks.make(window, existing).await.map_err(OpenError::Unavailable)?;
+        if beginning == Beginning::Whole && made.new > 0 {
+            made = marks.make(window, Existing::Closed).await.map_err(OpenError::Unavailable)?;
         }
+        let marked = made.marks;
+        if beginning == Beginning::New {
+            tracing::info!(
+                prefix = settings.prefix,
+                "set up a new store; with `empty=refuse` in its URL from now on, a server that \
+                 comes back without any data is refused"
+            );
+        }
+        let closed = marked.iter().filter(|mark| mark.open_at > mark.now).count();
         if closed > 0 {
             tracing::error!(closed, of = BUCKETS, "records were lost: no claims are granted there");
         }
+        witness.leave(link).await;
         let known = marked.into_iter().map(|mark| Mutex::new(mark.epoch.into())).collect();
-        Ok(Self { known, quarantine: settings.quarantine })
+        Ok(Self {
+            known,
+            quarantine: settings.quarantine,
+            closing: tokio::sync::Mutex::default(),
+            unfinished: AtomicBool::new(false),
+            unsafe_now: Mutex::default(),
+        })
     }
 
     /// The epoch that claims in a bucket rely on.
     pub(super) fn known(&self, bucket: Bucket) -> Arc<str> {
         Arc::clone(&self.known[usize::from(bucket.0)].lock())
+    }
+
+    /// The epoch to claim with: none that any mark has while grants are not safe, so that the
+    /// script replays what is stored and grants nothing.
+    pub(super) async fn to_claim_with(
+        &self,
+        bucket: Bucket,
+        marks: Marks<'_>,
+    ) -> Result<Arc<str>, StoreError> {
+        if self.unsafe_now.lock().is_some() {
+            return Ok(Arc::from(""));
+        }
+        self.finish_closing(marks).await?;
+        Ok(self.known(bucket))
+    }
+
+    /// Asks for no more grants while the server is not safe for records; `None` goes on.
+    pub(super) fn see_unsafe(&self, fault: Option<Unsafe>) {
+        let mut seen = self.unsafe_now.lock();
+        match (&*seen, &fault) {
+            (before, now) if before == now => {}
+            (_, Some(fault)) => {
+                tracing::error!(%fault, "the Redis server is not safe any more: no claims are granted");
+            }
+            (_, None) => tracing::info!("the Redis server is safe for records again"),
+        }
+        *seen = fault;
+    }
+
+    /// Why this process asks for no grants at present.
+    pub(super) fn unsafe_now(&self) -> Option<Unsafe> {
+        self.unsafe_now.lock().clone()
     }
 
     /// A call found another mark than `known`, or one that is closed.
@@ -94,30 +172,77 @@ impl Epochs {
         mark: Mark,
         marks: Marks<'_>,
     ) -> Result<Verdict, StoreError> {
-        let changed = mark.epoch != known;
-        // Missing, or made by somebody who took the server for a new one.
-        let closing = changed && (mark.epoch.is_empty() || mark.open_at == Timestamp::default());
-        let mark = if closing { self.close(bucket, &mark.epoch, marks).await? } else { mark };
+        if known.is_empty() {
+            let refused = |fault| Verdict::Refused(unavailable(fault));
+            return Ok(self.unsafe_now().map_or(Verdict::Again, refused));
+        }
+        if mark.is_of_a_loss(known) {
+            // What the marks say afterwards is for the next look.
+            self.close(bucket, known, marks).await?;
+            return Ok(Verdict::Again);
+        }
         *self.known[usize::from(bucket.0)].lock() = mark.epoch.as_str().into();
         Ok(match mark.now.until(mark.open_at) {
             Duration::ZERO => Verdict::Again,
-            left => Verdict::Refused(quarantined(Quarantined { until: mark.open_at, left })),
+            left => Verdict::Refused(unavailable(Quarantined { until: mark.open_at, left })),
         })
     }
 
-    async fn close(
+    /// Closes all buckets, unless another call did since `known` was looked up.
+    pub(super) async fn close(
         &self,
         bucket: Bucket,
-        seen: &str,
+        known: &str,
         marks: Marks<'_>,
-    ) -> Result<Mark, StoreError> {
-        let quarantine = self.quarantine;
+    ) -> Result<(), StoreError> {
+        let _one_at_a_time = self.closing.lock().await;
+        if *self.known(bucket) != *known {
+            return Ok(());
+        }
+        self.close_all(marks).await
+    }
+
+    /// Notes that records were lost, where no mark says so. No claims are granted before all
+    /// buckets are closed.
+    pub(super) fn see_loss(&self) {
+        if !self.unfinished.swap(true, Ordering::SeqCst) {
+            self.log_loss();
+        }
+    }
+
+    fn log_loss(&self) {
         tracing::error!(
-            bucket = bucket.0,
-            ?quarantine,
-            "a Redis server has lost records: it grants no claims until the quarantine is over"
+            quarantine = ?self.quarantine,
+            "a Redis server has lost records: no claims are granted until the quarantine is over, \
+             or an operator runs `onceward store accept-loss`"
         );
-        marks.mark(bucket, quarantine, seen).await
+    }
+
+    /// An operator accepts whatever was lost so far.
+    pub(super) fn accept(&self) {
+        self.unfinished.store(false, Ordering::SeqCst);
+    }
+
+    /// Closes all buckets if a loss was seen and that has failed or was not tried yet.
+    pub(super) async fn finish_closing(&self, marks: Marks<'_>) -> Result<(), StoreError> {
+        if !self.unfinished.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.closing.lock().await;
+        match self.unfinished.load(Ordering::SeqCst) {
+            true => self.close_all(marks).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn close_all(&self, marks: Marks<'_>) -> Result<(), StoreError> {
+        self.see_loss();
+        let closed = marks.make(self.quarantine, Existing::Closed).await?;
+        for (known, mark) in self.known.iter().zip(closed.marks) {
+            *known.lock() = mark.epoch.into();
+        }
+        self.unfinished.store(false, Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -127,22 +252,52 @@ impl fmt::Debug for Epochs {
     }
 }
 
-/// How long a store is closed at its opening, of whose marks so many were found.
-fn closed_for(found: usize, settings: &Settings) -> Result<Duration, OpenError> {
-    match settings.empty {
-        OnEmpty::Begin if found == 0 => Ok(Duration::ZERO),
-        OnEmpty::Refuse if found == 0 => Err(OpenError::Empty { prefix: settings.prefix.clone() }),
-        // Also those that are missing beside others: a node came back empty.
-        OnEmpty::Begin | OnEmpty::Refuse | OnEmpty::Quarantine => Ok(settings.quarantine),
+/// What a store is found to be at its opening.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beginning {
+    /// All marks are there.
+    Whole,
+    /// There is no mark, and nothing says that there was one.
+    New,
+    /// The same, and the settings say not to take that for new.
+    Doubtful,
+    /// There were marks, and some or all of them are gone.
+    Lost,
+}
+
+impl Beginning {
+    fn of(found: usize, witness: bool, settings: &Settings) -> Result<Self, OpenError> {
+        match (found, settings.empty) {
+            (0, OnEmpty::Refuse) => Err(OpenError::Empty { prefix: settings.prefix.clone() }),
+            (0, _) if witness => Ok(Self::Lost),
+            (0, OnEmpty::Begin) => Ok(Self::New),
+            (0, OnEmpty::Quarantine) => Ok(Self::Doubtful),
+            (found, _) if found == usize::from(BUCKETS) => Ok(Self::Whole),
+            _ => Ok(Self::Lost),
+        }
     }
 }
 
-fn quarantined(cause: Quarantined) -> StoreError {
+fn unavailable(cause: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     store_error(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(cause)
 }
 
 fn new_epoch() -> String {
     Uuid::from_u128(rand::random()).simple().to_string()
+}
+
+/// What becomes of marks that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Kept,
+    Closed,
+}
+
+/// All marks, after those that were missing were made.
+struct Made {
+    marks: Vec<Mark>,
+    /// How many were missing.
+    new: usize,
 }
 
 /// The marks on the server.
@@ -169,31 +324,59 @@ impl Marks<'_> {
         Ok(count)
     }
 
-    /// Makes those that are missing, closed for a while, and tells all.
-    async fn make(self, closed_for: Duration) -> Result<Vec<Mark>, StoreError> {
+    /// Makes those that are missing, closed for a while, and returns all.
+    async fn make(self, closed_for: Duration, existing: Existing) -> Result<Made, StoreError> {
         let mut made = stream::iter(Bucket::all())
-            .map(|bucket| self.mark(bucket, closed_for, ""))
+            .map(|bucket| self.mark(bucket, closed_for, existing))
             .buffered(AT_ONCE);
-        let mut marks = Vec::with_capacity(usize::from(BUCKETS));
-        while let Some(mark) = made.next().await {
-            marks.push(mark?);
+        let (mut marks, mut new) = (Vec::with_capacity(usize::from(BUCKETS)), 0);
+        while let Some(made) = made.next().await {
+            let (mark, is_new) = made?;
+            new += usize::from(is_new);
+            marks.push(mark);
         }
-        Ok(marks)
+        Ok(Made { marks, new })
     }
 
-    /// Makes a mark where there is none, and closes it if it is the one that is not trusted.
+    /// A mark, and whether it was missing.
     async fn mark(
         self,
         bucket: Bucket,
         closed_for: Duration,
-        distrusted: &str,
-    ) -> Result<Mark, StoreError> {
+        existing: Existing,
+    ) -> Result<(Mark, bool), StoreError> {
         let epoch = new_epoch();
+        let existing = match existing {
+            Existing::Kept => "",
+            Existing::Closed => "close",
+        };
         let value = self.link.run(&MARK, Replication::Ignored, |command| {
             command.arg(1).arg(self.names.mark(bucket)).arg(&epoch);
-            command.arg(super::millis(closed_for)).arg(distrusted);
+            command.arg(super::millis(closed_for)).arg(existing);
         });
-        Answer::read(value.await?)?.mark(0)
+        let mark = Answer::read(value.await?)?.mark(0)?;
+        let is_new = mark.epoch == epoch;
+        Ok((mark, is_new))
+    }
+
+    /// The marks of some buckets as they are, in their order.
+    pub(super) async fn read(
+        self,
+        buckets: impl IntoIterator<Item = Bucket>,
+    ) -> Result<Vec<(Bucket, Mark)>, StoreError> {
+        let mut read = stream::iter(buckets)
+            .map(async |bucket| {
+                let value = self.link.run(&READ_MARK, Replication::Ignored, |command| {
+                    command.arg(1).arg(self.names.mark(bucket));
+                });
+                Answer::read(value.await?)?.mark(0).map(|mark| (bucket, mark))
+            })
+            .buffered(AT_ONCE);
+        let mut marks = Vec::new();
+        while let Some(mark) = read.next().await {
+            marks.push(mark?);
+        }
+        Ok(marks)
     }
 
     /// Grants claims again everywhere; tells in how many buckets they were not.

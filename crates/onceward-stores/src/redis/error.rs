@@ -39,12 +39,11 @@ pub enum OpenError {
     },
 }
 
-/// The server lost records; until then no claims are granted in the part that lost them. The
-/// source of a [`StoreError`].
+/// The server lost records; until then no claims are granted. The source of a [`StoreError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the server has lost records, so it cannot be told what is new: no claims are granted for {left:?}, \
-     or until an operator calls `RedisStore::accept_loss`"
+     or until an operator runs `onceward store accept-loss` (`RedisStore::accept_loss`)"
 )]
 pub struct Quarantined {
     /// Until when, on the server's clock.

@@ -342,6 +342,11 @@ pub(super) fn client(url: &str, tls: &Tls) -> RedisResult<Client> {
     }
 }
 
+/// The number of the database that a client uses.
+pub(super) fn database(client: &Client) -> i64 {
+    client.get_connection_info().redis_settings().db()
+}
+
 fn certificates(tls: &Tls) -> Option<TlsCertificates> {
     let client_tls = tls.client.clone();
     let client_tls =

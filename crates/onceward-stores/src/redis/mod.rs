@@ -21,6 +21,8 @@ mod names;
 mod scripts;
 mod settings;
 mod watch;
+mod watchdog;
+mod witness;
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,9 +31,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, Imported, Lapsed, Lease, Outcome, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, Retention, SettleRequest, Settlement, Stats, Store,
-    StoreAdmin, StoreError, Verdict,
+    Claim, ClaimRequest, Fenced, Health, Imported, Lapsed, Lease, LossAccepted, Outcome, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retention, SettleRequest,
+    Settlement, Stats, Store, StoreAdmin, StoreError, Verdict,
 };
 use redis::Cmd;
 
@@ -41,6 +43,8 @@ use link::{Address, Link, Replication};
 use names::{BUCKETS, Bucket, Names};
 use scripts::{CLAIM, IMPORT, RENEW, RESOLVE, SETTLE, Script};
 use watch::Watch;
+use watchdog::Watchdog;
+use witness::Witness;
 
 pub use checks::Unsafe;
 pub use error::{OpenError, Quarantined, Unreplicated};
@@ -59,10 +63,11 @@ pub use settings::{Allow, OnEmpty, Settings, Tls, Wait};
 /// # }
 /// ```
 pub struct RedisStore {
-    link: Link,
+    link: Arc<Link>,
     names: Arc<Names>,
-    epochs: Epochs,
+    epochs: Arc<Epochs>,
     watch: Watch,
+    watchdog: Watchdog,
     settings: Settings,
     purge_from: AtomicU16,
 }
@@ -92,16 +97,21 @@ impl RedisStore {
             Address::Server(url) => vec![url.clone()],
             Address::Cluster(urls) => urls.clone(),
         };
-        let servers = urls.iter().map(|url| link::client(url, &settings.tls)).collect();
-        let servers = Result::map_err(servers, OpenError::Address)?;
-        let looked = checks::look(&link, settings.allow).await.map_err(OpenError::Unavailable)?;
-        if let Some(fault) = looked {
+        let servers = urls.iter().map(|url| link::client(url, &settings.tls));
+        let servers: Vec<_> = servers.collect::<Result<_, _>>().map_err(OpenError::Address)?;
+        let looked = checks::look(&link).await.map_err(OpenError::Unavailable)?;
+        if let Some(fault) = checks::refused(&looked, settings.allow) {
             return Err(OpenError::Unsafe(fault));
         }
-        let names = Arc::new(Names::new(&settings.prefix));
-        let epochs = Epochs::open(&link, &names, &settings).await?;
+        let database = servers.first().map_or(0, link::database);
+        let witness = Witness::new(&settings.prefix, database);
+        let (link, names) = (Arc::new(link), Arc::new(Names::new(&settings.prefix)));
+        let epochs = Arc::new(Epochs::open(&link, &names, &witness, &settings).await?);
         let watch = Watch::new(servers, Arc::clone(&names));
-        Ok(Self { link, names, epochs, watch, settings, purge_from: AtomicU16::new(0) })
+        let (shared, allow) = ((Arc::clone(&link), Arc::clone(&names)), settings.allow);
+        let watchdog = Watchdog::start(shared.0, shared.1, Arc::clone(&epochs), allow, &looked);
+        let purge_from = AtomicU16::new(0);
+        Ok(Self { link, names, epochs, watch, watchdog, settings, purge_from })
     }
 
     /// Ends the quarantine after the server lost its data: an operator says that no client will
@@ -110,6 +120,7 @@ impl RedisStore {
     ///
     /// Idempotent. After an error some parts may be open again.
     pub async fn accept_loss(&self) -> Result<usize, StoreError> {
+        self.epochs.accept();
         let reopened = self.marks().reopen().await?;
         tracing::warn!(reopened, "an operator accepted that records were lost");
         Ok(reopened)
@@ -161,6 +172,11 @@ impl RedisStore {
             codec::put_record(record, command);
         });
         Answer::read(value.await?)?.imported()
+    }
+
+    /// The epoch to claim or to import with.
+    async fn epoch(&self, bucket: Bucket) -> Result<Arc<str>, StoreError> {
+        self.epochs.to_claim_with(bucket, self.marks()).await
     }
 
     /// After the answer that a bucket's mark is not the known one, or closed: whether to ask again.
@@ -264,7 +280,7 @@ impl Store for RedisStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let bucket = Bucket::of(&request.id);
         loop {
-            let epoch = self.epochs.known(bucket);
+            let epoch = self.epoch(bucket).await?;
             match self.claim_knowing(request, &epoch).await? {
                 Told::Answer(claim) => return Ok(claim),
                 Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
@@ -337,12 +353,23 @@ impl StoreAdmin for RedisStore {
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         let bucket = Bucket::of(&record.id);
         loop {
-            let epoch = self.epochs.known(bucket);
+            let epoch = self.epoch(bucket).await?;
             match self.import_knowing(record, &epoch).await? {
                 Told::Answer(imported) => return Ok(imported),
                 Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
             }
         }
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.watchdog.health().await
+    }
+
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        Ok(match Self::accept_loss(self).await? {
+            0 => LossAccepted::NothingWasLost,
+            _ => LossAccepted::Reopened,
+        })
     }
 }
 

@@ -38,6 +38,8 @@ scripts! {
     SWEEP = fits!(), include_str!("lua/common.lua"), include_str!("lua/sweep.lua");
     INDEX = "#!lua flags=no-writes\n", include_str!("lua/common.lua"), include_str!("lua/index.lua");
     MARK = fits!(), include_str!("lua/common.lua"), include_str!("lua/mark.lua");
+    READ_MARK = "#!lua flags=no-writes\n", include_str!("lua/common.lua"),
+        include_str!("lua/read_mark.lua");
     REOPEN = fits!(), include_str!("lua/common.lua"), include_str!("lua/reopen.lua");
 }
 

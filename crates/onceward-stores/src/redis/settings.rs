@@ -61,7 +61,7 @@ pub struct Wait {
 /// What to do with a server without any mark of this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnEmpty {
-    /// It is new: begin. A process that was there before the data was lost still notices.
+    /// It is new: begin, unless the server says that the store was there before.
     Begin,
     /// It may have lost its data: begin with a quarantine.
     Quarantine,

@@ -55,9 +55,9 @@ use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fence, Fenced, Imported, Lease, Outcome, Page, Purged, Query,
-    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement, State, Stats, Store,
-    StoreAdmin, StoreError, Verdict,
+    Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, Lease, LossAccepted, Outcome,
+    Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement,
+    State, Stats, Store, StoreAdmin, StoreError, Verdict,
 };
 
 pub use envelope::{SEAL_BYTES_MAX, TAG};
@@ -318,6 +318,14 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for Sealed<S> {
     /// Records come open and are sealed here, with this store's first key.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         self.inner.import(&self.seal_record(record.clone())?).await
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.inner.health().await
+    }
+
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        self.inner.accept_loss().await
     }
 }
 

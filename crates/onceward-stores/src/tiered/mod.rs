@@ -45,9 +45,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Imported, Lease, Outcome, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, Retained, SettleRequest, Settlement, Sketch, State,
-    StateName, Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
+    Claim, ClaimRequest, Fence, Fenced, Health, Imported, Lease, LossAccepted, Outcome, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retained, SettleRequest,
+    Settlement, Sketch, State, StateName, Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -330,6 +330,15 @@ impl StoreAdmin for Tiered {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.shared.authority.stats().await
+    }
+
+    /// PostgreSQL's: whatever becomes of the cache costs time only.
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.shared.authority.health().await
+    }
+
+    async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
+        self.shared.authority.accept_loss().await
     }
 }
 

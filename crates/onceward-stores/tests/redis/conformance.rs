@@ -126,6 +126,7 @@ async fn compare(place: Place, cases: usize) {
         for server in place.servers() {
             // Replicas say that they are.
             let _replica = onceward_services::ask(server, &["FLUSHALL"]);
+            let _replica = onceward_services::ask(server, &["FUNCTION", "FLUSH"]);
         }
         let harness = Aged { place, settings: settings() };
         if let Err(difference) = model::compare(&harness, &steps).await {

@@ -1,5 +1,6 @@
 -- Grants what is new, and returns what is there: one row an id, or none if somebody else made
--- the record while this statement ran (its snapshot cannot see it: ask again).
+-- the record while this statement ran (its snapshot cannot see it: ask again), or if the sentinel is
+-- gone and the records with it.
 --
 -- $1 id, $2 owner, $3 operation, $4-$9 scope, $10 key, $11 fingerprint, $12 sketch,
 -- $13 lease in ms, all arrays in the order of the ids; $14 how far ahead purge_after is foretold,
@@ -33,6 +34,7 @@ WITH call AS MATERIALIZED (
         call.request_sketch
     FROM call CROSS JOIN moment
     WHERE NOT EXISTS (SELECT FROM old WHERE old.id = call.id)
+        AND EXISTS (SELECT FROM {schema}.idempotency_record AS r WHERE r.id = {sentinel})
     ORDER BY call.id
     ON CONFLICT (id) DO NOTHING
     RETURNING idempotency_record.*

@@ -4,6 +4,7 @@ SELECT false AS granted, now, {columns}
 FROM (SELECT date_trunc('milliseconds', clock_timestamp()) AS now) AS moment,
     {schema}.idempotency_record AS r
 WHERE ($1::bytea IS NULL OR r.id > $1)
+    AND r.id <> {sentinel}
     AND coalesce(r.forget_at > now, true)
     AND ($3::text IS NULL OR r.tenant_id = $3)
     AND ($4::text IS NULL OR r.operation_name = $4)
