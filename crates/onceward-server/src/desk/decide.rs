@@ -90,7 +90,7 @@ impl Clerk {
             by: by.clone(),
             evidence: why,
         };
-        self.decisions.write(&decision).await.map_err(unwritten)?;
+        self.decisions.write(&decision).await.map_err(|error| unwritten(&error))?;
         Ok(AcceptLossDone { reopened: true })
     }
 
@@ -211,7 +211,7 @@ async fn to_the_end<T: Send + 'static>(
     })
 }
 
-fn unwritten(error: StoreError) -> ApiProblem {
+fn unwritten(error: &StoreError) -> ApiProblem {
     tracing::error!(%error, "the accepted loss is not in the trail; the log above has its reason");
     let title = "The loss is accepted, and not in the trail";
     ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "TRAIL_NOT_WRITTEN", title)

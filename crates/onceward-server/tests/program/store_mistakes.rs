@@ -179,7 +179,7 @@ fn a_full_redis_is_told_in_ready_and_by_a_code_of_its_own() {
     let used: u64 =
         used.split("used_memory:").nth(1).unwrap().split('\\').next().unwrap().parse().unwrap();
     let set = |bytes: u64| {
-        drop(ask(&server, &["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap())
+        drop(ask(&server, &["CONFIG", "SET", "maxmemory", &bytes.to_string()]).unwrap());
     };
     set(used + used / 20);
     eventually("warned", || {
