@@ -118,7 +118,8 @@ pub(crate) struct GatewayArgs {
     /// Others can read a command line: put a URL with a password into a configuration file.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<StoreUrl>,
-    /// All callers are one and the same; without it, each Authorization header is a caller
+    /// All callers are one and share their keys; without it, a retry must come with the
+    /// credentials of the first request
     #[arg(long)]
     pub(crate) single_tenant: bool,
     /// Metrics and health, for operators only
