@@ -97,8 +97,11 @@ impl Shop {
         self
     }
 
-    /// Its routes. What it reconciles belongs to the runtime that calls this.
-    pub fn open(self) -> Result<Router, BoxError> {
+    /// Its routes. The reconciler runs on the runtime that calls this.
+    ///
+    /// Records the resolver's first use before the first order: it denies no operation that is
+    /// older than itself.
+    pub async fn open(self) -> Result<Router, BoxError> {
         let identity = Identity::unkeyed();
         let resolver = AskProvider { charging: self.charging.clone(), orders: self.orders.clone() };
         let resolver: Arc<dyn Resolver> = Arc::new(resolver);
@@ -108,6 +111,7 @@ impl Shop {
         }
         if let Some(settings) = self.reconciler {
             let reconciler = Reconciler::new(self.store, resolver, identity).settings(settings);
+            reconciler.register().await?;
             tokio::spawn(reconciler.run());
         }
         let once = Onceward::layer(engine.build())
@@ -120,8 +124,8 @@ impl Shop {
 }
 
 /// The order service, with records in memory.
-pub fn app(charging: Charging) -> Result<Router, BoxError> {
-    Shop::new(Arc::new(MemoryStore::new()), charging, Orders::default()).open()
+pub async fn app(charging: Charging) -> Result<Router, BoxError> {
+    Shop::new(Arc::new(MemoryStore::new()), charging, Orders::default()).open().await
 }
 
 /// What the handler works with.

@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let charging = Charging::at(format!("http://{}", line.address()))?;
     println!("listening on http://{}", listener.local_addr()?);
     println!("the payment provider listens on http://{}", line.address());
-    axum::serve(listener, app(charging)?.merge(switch(line))).await?;
+    axum::serve(listener, app(charging).await?.merge(switch(line))).await?;
     Ok(())
 }
 

@@ -16,7 +16,7 @@ impl Shop {
         let provider = Provider::default();
         let line = Line::open(&provider, 0).await.unwrap();
         let charging = Charging::at(format!("http://{}", line.address())).unwrap();
-        Self { app: App::start(app(charging).unwrap()).await, provider, line }
+        Self { app: App::start(app(charging).await.unwrap()).await, provider, line }
     }
 
     async fn order(&self, key: &str, card: &str) -> Answer {

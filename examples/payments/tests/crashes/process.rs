@@ -89,9 +89,10 @@ pub(crate) async fn shop_if_told(
             die();
         }
     });
+    let routes = shop.open().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     println!("\nopen at {}", listener.local_addr().unwrap());
-    axum::serve(listener, shop.open().unwrap()).await.unwrap();
+    axum::serve(listener, routes).await.unwrap();
 }
 
 /// How many operations stand at unknown in a store that nobody else uses.
