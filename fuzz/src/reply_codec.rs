@@ -8,6 +8,8 @@ pub(crate) const SEEDS: &[&[u8]] = &[
     b"\x00\xcc\x00\x00",
     b"\x00\xc8\x02\x04link\x03<a>\x04link\x03<b>\x01\x0bgrpc-status\x010body",
     b"\x01\x2f\x01\x08location\x09/orders/1\x00",
+    // More headers announced than a header map can hold.
+    b"\x01\x2f\xff\xff\x01",
 ];
 
 pub(crate) const WORDS: &[&[u8]] = &[

@@ -169,6 +169,9 @@ struct KeptHeaders<'h>(SmallVec<[(&'h HeaderName, &'h HeaderValue); 8]>);
 /// The most that a [`HeaderMap`] holds.
 const HEADERS_MAX: usize = 1 << 15;
 
+/// Most headers that memory is reserved for before they are read.
+const HEADERS_RESERVED_MAX: usize = 128;
+
 /// The most bytes that the number of headers takes.
 const COUNT_BYTES_MAX: usize = 3;
 
@@ -242,15 +245,19 @@ impl<'a> Input<'a> {
         if count > HEADERS_MAX {
             return Err(Unreadable::Impossible("number of headers"));
         }
-        // Room for the marks too, so that a replay does not grow the map.
-        let mut headers = HeaderMap::with_capacity(if count == 0 { 0 } else { count + 2 });
+        // Room for the replay marks too, so that a replay does not grow the map. The count is read
+        // from the store and may be wrong, so it reserves no more than an ordinary reply needs.
+        let room = if count == 0 { 0 } else { count.min(HEADERS_RESERVED_MAX) + 2 };
+        let mut headers = HeaderMap::with_capacity(room);
         for _ in 0..count {
             let name = HeaderName::from_bytes(self.text()?)
                 .map_err(|_| Unreadable::Impossible("header name"))?;
             // A piece of what is stored, not a copy.
             let value = HeaderValue::from_maybe_shared(self.bytes.slice_ref(self.text()?))
                 .map_err(|_| Unreadable::Impossible("header value"))?;
-            headers.append(name, value);
+            headers
+                .try_append(name, value)
+                .map_err(|_| Unreadable::Impossible("number of headers"))?;
         }
         Ok(headers)
     }
