@@ -28,13 +28,14 @@ impl Attempts {
         self.0.0.lock().unwrap().get(order).map_or(0, |counts| counts.requests)
     }
 
-    /// Waits until the client has got so many answers for an order.
-    pub(crate) fn wait_for_answers(&self, order: &str, answers: usize) {
+    /// Waits until the client has lost patience with its first request for an order: it has got an
+    /// answer to the second (409), or has sent a third because the gateway lets the second wait.
+    pub(crate) fn wait_for_a_retry(&self, order: &str) {
         let (counts, changed) = &*self.0;
-        let fewer = |counts: &mut HashMap<String, Counts>| {
-            counts.get(order).is_none_or(|counts| counts.answers < answers)
+        let first_is_alone = |counts: &mut HashMap<String, Counts>| {
+            counts.get(order).is_none_or(|counts| counts.answers < 1 && counts.requests < 3)
         };
-        let waited = changed.wait_timeout_while(counts.lock().unwrap(), PATIENCE, fewer);
+        let waited = changed.wait_timeout_while(counts.lock().unwrap(), PATIENCE, first_is_alone);
         drop(waited.unwrap());
     }
 
@@ -43,6 +44,7 @@ impl Attempts {
         let mut all = self.0.0.lock().unwrap();
         let counts = all.entry(order.to_owned()).or_default();
         counts.requests += 1;
+        self.0.1.notify_all();
         counts.requests
     }
 

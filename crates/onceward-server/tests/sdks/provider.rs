@@ -49,8 +49,8 @@ fn serve(mut stream: TcpStream, ledger: &Ledger, attempts: &Attempts) {
     match order.as_str() {
         // The payment is made, and the connection ends without an answer.
         "order-lost" => return,
-        // The answer takes until the client has lost patience and was told to wait.
-        "order-timeout" => attempts.wait_for_answers(&order, 1),
+        // The answer takes until the client has lost patience and tried again.
+        "order-timeout" => attempts.wait_for_a_retry(&order),
         _ => {}
     }
     let body = receipt(request.path(), &id).to_string();
