@@ -214,7 +214,7 @@ mod postgres {
         works(&connect(&other).await.unwrap()).await;
 
         let url = format!("{}?schema=missing&migrate=false", server.url());
-        let text = "the schema `missing` is of version 0, this release needs 2: run the migration";
+        let text = "the schema `missing` is of version 0, this release needs 3: run the migration";
         assert_eq!(refused(&url).await, text);
     }
 
