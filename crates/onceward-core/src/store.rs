@@ -392,7 +392,7 @@ pub struct Stats {
 pub struct Health {
     /// Why no new claims are granted. Stored outcomes are replayed, and holders may settle.
     pub refuses: Option<String>,
-    /// What an operator should do something about before claims are refused.
+    /// Warnings that an operator should act on before claims are refused.
     pub warnings: Vec<String>,
 }
 
@@ -408,7 +408,7 @@ impl Health {
     }
 }
 
-/// What accepting a loss changed.
+/// Effect of accepting a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossAccepted {
     /// Claims were refused because records were lost, and are granted again.

@@ -4,6 +4,8 @@ use http::HeaderValue;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
+use super::ConfigError;
+
 /// Origins whose pages may read refusals. Responses of the service have its own CORS headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -19,6 +21,19 @@ pub struct Cors {
 pub struct Origin(pub HeaderValue);
 
 impl Cors {
+    /// Refuses what browsers refuse too: every page of the web, with its user's cookies.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let all = self.origins.iter().any(|Origin(origin)| origin == "*");
+        if all && self.credentials {
+            return Err(ConfigError::Together(
+                "cors.origins = [\"*\"] with cors.credentials = true lets every page read refusals \
+                 with its user's cookies; name the origins"
+                    .into(),
+            ));
+        }
+        Ok(())
+    }
+
     /// Whether pages of an origin may read refusals.
     pub fn allows(&self, origin: &HeaderValue) -> bool {
         self.origins.iter().any(|Origin(allowed)| allowed == "*" || allowed == origin)

@@ -627,6 +627,7 @@ impl Config {
             claims.check(&self.tokens)?;
         }
         self.check_addresses()?;
+        self.cors.check()?;
         let mut seen = BTreeMap::new();
         for operation in &self.operations {
             let id = (operation.method.0.to_string(), operation.route.clone());
@@ -733,6 +734,8 @@ mod tests {
         assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));
         let taken = "[admin]\naddress = \"127.0.0.1:8080\"";
         assert!(error(taken).contains("[admin]: 127.0.0.1:8080 is an address of [[listeners]]"));
+        let every_page = "[cors]\norigins = [\"*\"]\ncredentials = true";
+        assert!(error(every_page).contains("name the origins"));
         let twice = "[[operations]]\nroute = \"/a\"\n[[operations]]\nroute = \"/a\"";
         assert!(error(twice).contains("POST /a occurs twice"));
     }

@@ -322,7 +322,7 @@ impl From<Purged> for PurgeDone {
     }
 }
 
-/// What accepting a loss changed.
+/// Effect of accepting a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AcceptLossDone {
     /// Whether claims were refused because records were lost, and are granted again.

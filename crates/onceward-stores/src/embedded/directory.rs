@@ -154,7 +154,7 @@ impl Directory {
                 directory = ?self.path,
                 %error,
                 "other users may be able to read files of the store, and their rights cannot be \
-                 changed: run `chmod -R go= ` on the directory as its owner"
+                 changed: run `chmod -R go= DIRECTORY` as its owner"
             ),
         }
     }
