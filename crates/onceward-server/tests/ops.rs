@@ -6,7 +6,7 @@ use onceward_services::{Found, Program, or_skip};
 
 const ALERTS: &str = include_str!("../../../ops/alerts.yml");
 const DASHBOARD: &str = include_str!("../../../ops/dashboard.json");
-const METRICS: &str = include_str!("../src/metrics.rs");
+const METRICS: &str = include_str!("../src/telemetry/metrics.rs");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const TABLE: &str = include_str!("../../../docs/metrics.md");
 
@@ -73,7 +73,7 @@ fn the_dashboard_is_json_with_panels() {
 
 #[test]
 fn every_answer_of_the_program_is_explained() {
-    let answering = ["gateway", "api", "claims"];
+    let answering = ["gateway", "admin", "api", "claims"];
     let files = answering.iter().flat_map(|folder| {
         std::fs::read_dir(format!("{}/src/{folder}", env!("CARGO_MANIFEST_DIR"))).unwrap()
     });

@@ -1,15 +1,33 @@
-//! What the claims API and the admin API have in common: who may ask, and how they are
-//! answered.
+//! What the claims API and the admin API share.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `tokens` | bearer tokens, their roles and tenants |
+//! | `settings` | tokens and retention in force |
+//! | `payload`, `query` | JSON bodies and queries, with errors that name the field |
+//! | `problem` | refusals (RFC 9457) |
+//! | `record_ref`, `record_state`, `rfc3339` | ids, states and times as JSON shows them |
+//! | `retention` | how long outcomes that operators store are kept |
+//! | `serve` | a listener for one router |
 
-mod params;
 mod payload;
 mod problem;
+mod query;
+mod record_ref;
+mod record_state;
+mod retention;
+mod rfc3339;
 mod serve;
+mod settings;
 mod tokens;
 
-pub(crate) use params::Params;
 pub(crate) use payload::{Payload, body_limit, read_json};
 pub(crate) use problem::ApiProblem;
+pub(crate) use query::QueryParams;
+pub(crate) use record_ref::{RecordRef, record_id};
+pub(crate) use record_state::RecordState;
+pub(crate) use retention::RetentionRules;
+pub(crate) use rfc3339::Rfc3339;
 pub(crate) use serve::serve;
-pub use tokens::Role;
+pub(crate) use settings::{ApiSettings, CurrentApiSettings};
 pub(crate) use tokens::{Caller, Tokens, TokensError};

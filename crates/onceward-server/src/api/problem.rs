@@ -12,7 +12,7 @@ use onceward_http::Code;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::tokens::Role;
+use crate::config::Role;
 
 /// Why an API does not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -10,7 +10,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::address::BoundAddress;
+use crate::net::BoundAddress;
 
 /// Longest time until a request's head is there.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,24 +4,10 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::problem::ApiProblem;
-use crate::config;
-use crate::environment::{NotSet, environment};
-
-/// What somebody may do. Each may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// Look.
-    Reader,
-    /// Claim, and settle what it has claimed.
-    Worker,
-    /// Decide what became of operations.
-    Operator,
-}
+use crate::config::{self, NotSet, Role, environment};
 
 /// Somebody whose token holds.
 #[derive(Debug, PartialEq, Eq)]

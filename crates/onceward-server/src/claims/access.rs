@@ -2,42 +2,14 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use axum::extract::FromRequestParts;
+use http::StatusCode;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
 use onceward_core::INTERNAL_TENANT;
 
 use super::Claims;
-use crate::api::{ApiProblem, Caller, Role, Tokens};
-use crate::desk::Keeping;
-use crate::gateway::Site;
-
-/// The tokens of the claims API and the admin API.
-#[derive(Clone)]
-pub(crate) enum Door {
-    /// Those of a gateway, whose configuration may be read again.
-    Gateway(Arc<ArcSwap<Site>>),
-    /// Those that `onceward claims` was started with.
-    Own { tokens: Tokens, keeping: Arc<Keeping> },
-}
-
-impl Door {
-    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
-        match self {
-            Self::Gateway(sites) => sites.load().tokens.caller(headers),
-            Self::Own { tokens, .. } => tokens.caller(headers),
-        }
-    }
-
-    /// The retention of what operators decide.
-    pub(crate) fn keeping(&self) -> Arc<Keeping> {
-        match self {
-            Self::Gateway(sites) => Arc::clone(&sites.load().keeping),
-            Self::Own { keeping, .. } => Arc::clone(keeping),
-        }
-    }
-}
+use crate::api::{ApiProblem, Caller};
+use crate::config::Role;
 
 /// Somebody who may look.
 pub(super) struct Reader(pub(super) Arc<Caller>);
@@ -68,7 +40,7 @@ impl FromRequestParts<Arc<Claims>> for Worker {
 }
 
 fn admitted(parts: &Parts, claims: &Claims, role: Role) -> Result<Arc<Caller>, ApiProblem> {
-    let caller = claims.door.caller(&parts.headers)?;
+    let caller = claims.settings.caller(&parts.headers)?;
     caller.must_be(role)?;
     Ok(caller)
 }

@@ -13,10 +13,10 @@ use utoipa::ToSchema;
 
 use super::Claims;
 use super::access::Worker;
-use super::claim::{ClaimAnswer, ClaimBody};
-use super::kept::{BytesBody, Kept};
+use super::claim::{ClaimBody, ClaimResponse};
 use super::lease::Lease;
 use super::openapi::Refusals;
+use super::result::{BytesBody, ClaimResult};
 use super::settle::{Applied, Word};
 use crate::api::{ApiProblem, Caller, Payload, read_json};
 
@@ -43,7 +43,7 @@ pub(super) struct ClaimsAnswers {
 #[serde(rename_all = "snake_case")]
 enum ClaimsAnswer {
     /// With status 200.
-    Claim(ClaimAnswer),
+    Claim(ClaimResponse),
     /// With the problem's status.
     Problem(ApiProblem),
 }
@@ -168,11 +168,11 @@ impl SettlementItem {
         if time.is_some() && action != Action::Renew {
             return Err(ApiProblem::bad_request("only renew has a time to last (for)"));
         }
-        let kept = Kept { result, bytes };
+        let result = ClaimResult { result, bytes };
         let word = match action {
             Action::Renew => Word::Renew { time },
-            Action::Complete => Word::Settle(Settlement::Complete(kept.into_outcome()?)),
-            Action::Fail => Word::Settle(Settlement::Fail(kept.into_outcome()?)),
+            Action::Complete => Word::Settle(Settlement::Complete(result.into_outcome()?)),
+            Action::Fail => Word::Settle(Settlement::Fail(result.into_outcome()?)),
             Action::Unknown => Word::Settle(Settlement::Unknown),
             Action::Release => Word::Settle(Settlement::Release),
         };

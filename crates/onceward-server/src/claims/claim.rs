@@ -17,11 +17,11 @@ use uuid::Uuid;
 
 use super::Claims;
 use super::access::{Worker, exists_for, tenant_forbidden};
-use super::claiming::Owner;
-use super::kept::{BytesBody, Kept};
+use super::fingerprint::ClaimFingerprint;
 use super::lease::{self, Lease};
-use super::meaning::Meaning;
 use super::openapi::{Refusals, Rejections};
+use super::result::{BytesBody, ClaimResult};
+use super::sending::Owner;
 use crate::api::{ApiProblem, Caller, Payload};
 
 /// The tenant and the caller where nobody is told apart, as in the gateway.
@@ -106,7 +106,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
 /// What a worker is to do.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
-pub(super) enum ClaimAnswer {
+pub(super) enum ClaimResponse {
     /// Run it, and say what came of it.
     Granted {
         /// The operation's name, the same on every attempt.
@@ -157,13 +157,13 @@ pub(super) enum ClaimAnswer {
     path = "/v1/claims",
     operation_id = "claim",
     request_body = ClaimBody,
-    responses((status = 200, body = ClaimAnswer, description = "What to do"), Rejections, Refusals)
+    responses((status = 200, body = ClaimResponse, description = "What to do"), Rejections, Refusals)
 )]
 pub(super) async fn post(
     State(claims): State<Arc<Claims>>,
     Worker(caller): Worker,
     Payload(body): Payload<ClaimBody>,
-) -> Result<Json<ClaimAnswer>, ApiProblem> {
+) -> Result<Json<ClaimResponse>, ApiProblem> {
     claims.claim(&caller, body).await.map(Json)
 }
 
@@ -172,7 +172,7 @@ impl Claims {
         &self,
         caller: &Caller,
         body: ClaimBody,
-    ) -> Result<ClaimAnswer, ApiProblem> {
+    ) -> Result<ClaimResponse, ApiProblem> {
         let (scope, key) = named(
             caller,
             body.tenant.as_deref(),
@@ -180,8 +180,8 @@ impl Claims {
             &body.operation,
             &body.key,
         )?;
-        let meaning = Meaning::read(body.fingerprint, body.payload)?;
-        let time = lease::time(body.lease.as_deref(), &self.settings)?;
+        let meaning = ClaimFingerprint::read(body.fingerprint, body.payload)?;
+        let time = lease::time(body.lease.as_deref(), &self.limits)?;
         let id = self.engine.identity().record_id(&scope, &key);
         let (fingerprint, parts) = meaning.fingerprint();
         let (owner, drawn_by) = match body.owner {
@@ -200,21 +200,21 @@ impl Claims {
             lapsed: body.on_lapse.into(),
         };
         match self.send(&request, drawn_by).await? {
-            Claim::Granted { lease, operation, attempt } => Ok(ClaimAnswer::Granted {
+            Claim::Granted { lease, operation, attempt } => Ok(ClaimResponse::Granted {
                 operation_id: operation.to_string(),
                 lease: Lease::granted(&id, owner, lease, time),
                 attempt,
                 downstream_key: DownstreamKey::of(&operation).as_str().to_owned(),
             }),
             Claim::Completed { operation, outcome } => {
-                let (operation_id, Kept { result, bytes }) =
-                    (operation.to_string(), Kept::of(&outcome));
-                Ok(ClaimAnswer::Completed { operation_id, result, bytes })
+                let (operation_id, ClaimResult { result, bytes }) =
+                    (operation.to_string(), ClaimResult::of(&outcome));
+                Ok(ClaimResponse::Completed { operation_id, result, bytes })
             }
             Claim::Failed { operation, outcome } => {
-                let (operation_id, Kept { result, bytes }) =
-                    (operation.to_string(), Kept::of(&outcome));
-                Ok(ClaimAnswer::Failed { operation_id, result, bytes })
+                let (operation_id, ClaimResult { result, bytes }) =
+                    (operation.to_string(), ClaimResult::of(&outcome));
+                Ok(ClaimResponse::Failed { operation_id, result, bytes })
             }
             Claim::Running { operation, lease_left } => Err(running(&operation, lease_left)),
             Claim::Unknown { operation } => {

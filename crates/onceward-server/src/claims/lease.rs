@@ -9,9 +9,8 @@ use serde_json::Number;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::api::ApiProblem;
+use crate::api::{ApiProblem, Rfc3339, record_id};
 use crate::config;
-use crate::desk::{Moment, record_id};
 
 /// The right to run, for a time. Send it back as it came.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -66,7 +65,7 @@ impl Lease {
             record: id.to_string(),
             owner: Uuid::from_bytes(*owner.expose()),
             fence: lease.fence.0,
-            expires_at: Some(Moment::from(lease.until).to_string()),
+            expires_at: Some(Rfc3339::from(lease.until).to_string()),
             expires_in_ms: Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         }
     }

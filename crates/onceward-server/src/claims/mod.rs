@@ -8,13 +8,12 @@
 mod access;
 mod batch;
 mod claim;
-mod claiming;
-mod kept;
+mod fingerprint;
 mod lease;
-mod look;
-mod meaning;
+mod lookup;
 mod openapi;
-mod program;
+mod result;
+mod sending;
 mod settle;
 
 use std::sync::Arc;
@@ -27,12 +26,9 @@ use onceward_core::{Effect, Engine, StoreError, StoreErrorKind, SystemAmbient};
 use onceward_stores::SharedStore;
 use tokio::time::timeout;
 
-use crate::api::{ApiProblem, body_limit};
+use crate::api::{ApiProblem, CurrentApiSettings, body_limit};
+use crate::backend::Backend;
 use crate::config;
-use crate::gateway::Base;
-
-pub(crate) use access::Door;
-pub(crate) use program::{ClaimsArgs, run};
 
 /// Longest time for one call of the store: drivers were seen to hang while they reconnect.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -41,24 +37,28 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct Claims {
     store: SharedStore,
     engine: Engine,
-    door: Door,
-    settings: config::Claims,
+    settings: CurrentApiSettings,
+    limits: config::Claims,
     ambient: SystemAmbient,
 }
 
 impl Claims {
     /// The API on an engine and its store.
-    pub(crate) fn new(base: &Base, settings: config::Claims, door: Door) -> Self {
-        let (store, engine) = (base.store.clone(), base.engine.clone());
-        Self { store, engine, door, settings, ambient: SystemAmbient::new() }
+    pub(crate) fn new(
+        backend: &Backend,
+        limits: config::Claims,
+        settings: CurrentApiSettings,
+    ) -> Self {
+        let (store, engine) = (backend.store.clone(), backend.engine.clone());
+        Self { store, engine, settings, limits, ambient: SystemAmbient::new() }
     }
 
     /// Its routes.
     pub(crate) fn router(self) -> Router {
-        let limit = body_limit(self.settings.request_max_bytes.0);
+        let limit = body_limit(self.limits.request_max_bytes.0);
         Router::new()
-            .route("/v1/claims", post(claim::post).get(look::get_by_key))
-            .route("/v1/claims/{operation_id}", get(look::get))
+            .route("/v1/claims", post(claim::post).get(lookup::get_by_key))
+            .route("/v1/claims/{operation_id}", get(lookup::get))
             .route("/v1/claims/renew", post(settle::renew))
             .route("/v1/claims/complete", post(settle::complete))
             .route("/v1/claims/fail", post(settle::fail))

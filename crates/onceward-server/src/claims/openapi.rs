@@ -13,7 +13,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{self, ContentBuilder, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
-use super::{batch, claim, look, settle};
+use super::{batch, claim, lookup, settle};
 use crate::api::ApiProblem;
 
 #[derive(OpenApi)]
@@ -27,8 +27,8 @@ use crate::api::ApiProblem;
     ),
     paths(
         claim::post,
-        look::get_by_key,
-        look::get,
+        lookup::get_by_key,
+        lookup::get,
         settle::renew,
         settle::complete,
         settle::fail,

@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::access::{Worker, exists_for};
-use super::kept::{BytesBody, Kept};
 use super::lease::{self, Lease};
 use super::openapi::{Refusals, Refused};
+use super::result::{BytesBody, ClaimResult};
 use super::{Claims, timed};
 use crate::api::{ApiProblem, Caller, Payload};
 
@@ -111,8 +111,8 @@ pub(super) async fn complete(
     Worker(caller): Worker,
     Payload(body): Payload<ResultBody>,
 ) -> Answer {
-    let (lease, kept) = body.split();
-    let word = Word::Settle(Settlement::Complete(kept.into_outcome()?));
+    let (lease, result) = body.split();
+    let word = Word::Settle(Settlement::Complete(result.into_outcome()?));
     claims.hear(&caller, &lease, word).await.map(Json)
 }
 
@@ -131,8 +131,8 @@ pub(super) async fn fail(
     Worker(caller): Worker,
     Payload(body): Payload<ResultBody>,
 ) -> Answer {
-    let (lease, kept) = body.split();
-    let word = Word::Settle(Settlement::Fail(kept.into_outcome()?));
+    let (lease, result) = body.split();
+    let word = Word::Settle(Settlement::Fail(result.into_outcome()?));
     claims.hear(&caller, &lease, word).await.map(Json)
 }
 
@@ -173,8 +173,8 @@ pub(super) async fn release(
 }
 
 impl ResultBody {
-    fn split(self) -> (Lease, Kept) {
-        (self.lease, Kept { result: self.result, bytes: self.bytes })
+    fn split(self) -> (Lease, ClaimResult) {
+        (self.lease, ClaimResult { result: self.result, bytes: self.bytes })
     }
 }
 
@@ -190,13 +190,13 @@ impl Claims {
         self.must_exist(caller, &id).await?;
         let lease = match word {
             Word::Renew { time } => {
-                let time = lease::time(time.as_deref(), &self.settings)?;
+                let time = lease::time(time.as_deref(), &self.limits)?;
                 let request = RenewRequest { id, holder, lease: time };
                 let renewed = applied(timed(self.store.renew(&request)).await?)?;
                 Some(Lease::granted(&id, holder.owner, renewed, time))
             }
             Word::Settle(settlement) => {
-                let retention = self.settings.retention();
+                let retention = self.limits.retention();
                 let request = SettleRequest { id, holder, settlement, retention };
                 applied(timed(self.store.settle(&request)).await?)?;
                 None

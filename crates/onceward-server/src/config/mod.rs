@@ -5,10 +5,12 @@
 
 mod claims;
 mod cors;
+mod environment;
 mod lint;
 mod loops;
 mod reference;
 mod resolver;
+mod role;
 mod rules;
 mod store_url;
 mod values;
@@ -19,14 +21,16 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-pub use crate::api::Role;
 pub use claims::Claims;
 pub use cors::{Cors, Origin};
+pub use environment::NotSet;
+pub(crate) use environment::environment;
 pub use lint::{Warning, lint};
 pub use loops::LoopError;
 pub(crate) use loops::OwnAddress;
 pub use reference::{REFERENCE, explain};
 pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
+pub use role::Role;
 pub use rules::{Lapse, Operation, Outcomes, RuleSettings};
 pub use store_url::{StoreKind, StoreUrl};
 pub use values::{

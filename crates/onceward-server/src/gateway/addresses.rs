@@ -1,7 +1,7 @@
 //! The addresses of a gateway, bound before anything is served on one of them.
 
-use crate::address::{BoundAddress, ListenError};
 use crate::config::{Config, OwnAddress};
+use crate::net::{BoundAddress, ListenError};
 
 /// All addresses of a gateway.
 pub(super) struct Addresses {

@@ -10,12 +10,12 @@ use onceward_http::ProblemFormat;
 use tokio::time::timeout;
 
 use super::headers;
-use super::instance::Instance;
+use super::loop_detection::LoopDetector;
 use super::problem::Problem;
-use super::proxy::{RequestBody, ResponseBody};
-use super::site::Site;
-use super::upstream::Client;
+use super::proxy::ResponseBody;
+use super::snapshot::ConfigSnapshot;
 use crate::config::Authorization;
+use crate::net::{Client, RequestBody};
 
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
@@ -27,15 +27,16 @@ pub(crate) struct Authorizer {
     client: Client,
     to: Uri,
     limit: Duration,
-    instance: Arc<Instance>,
+    loop_detector: Arc<LoopDetector>,
     format: Arc<ProblemFormat>,
 }
 
 impl Authorizer {
-    pub(crate) fn new(client: Client, settings: &Authorization, site: &Site) -> Self {
-        let (instance, format) = (Arc::clone(&site.instance), Arc::clone(&site.format));
+    pub(crate) fn new(client: Client, settings: &Authorization, snapshot: &ConfigSnapshot) -> Self {
+        let (loop_detector, format) =
+            (Arc::clone(&snapshot.loop_detector), Arc::clone(&snapshot.format));
         let (to, limit) = (settings.url.0.clone(), settings.timeout.0);
-        Self { client, to, limit, instance, format }
+        Self { client, to, limit, loop_detector, format }
     }
 
     /// `Err` is the answer to the client.
@@ -80,7 +81,7 @@ impl Authorizer {
         for name in [CONTENT_LENGTH, CONTENT_TYPE, http::header::HOST, http::header::EXPECT] {
             asked.headers_mut().remove(name);
         }
-        self.instance.mark(asked.headers_mut());
+        self.loop_detector.mark(asked.headers_mut());
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
         let said = [
             (ORIGINAL_METHOD, request.method().as_str().to_owned()),

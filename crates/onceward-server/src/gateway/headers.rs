@@ -40,13 +40,13 @@ pub(crate) struct Peer {
     /// The subject of the client's certificate, which was verified.
     pub(crate) subject: Option<Arc<str>>,
     /// What its connection takes of those that may be open.
-    pub(crate) place: Option<Place>,
+    pub(crate) slot: Option<ConnectionSlot>,
     /// Where interim responses to the request go; only over HTTP/1.1.
     pub(crate) hints: Option<Hints>,
 }
 
 /// Given back when nothing of a connection is left, not even a tunnel.
-pub(crate) type Place = Arc<OwnedSemaphorePermit>;
+pub(crate) type ConnectionSlot = Arc<OwnedSemaphorePermit>;
 
 /// Takes out what belongs to the connection that the message came on.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
@@ -165,7 +165,7 @@ mod tests {
             tls: true,
             trusted,
             subject: None,
-            place: None,
+            slot: None,
             hints: None,
         }
     }

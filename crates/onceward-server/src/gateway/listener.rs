@@ -1,4 +1,4 @@
-//! Accepting connections, and serving what comes on them.
+//! Accepting connections, and context what comes on them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,29 +21,29 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::headers::{Peer, Place};
+use super::headers::{ConnectionSlot, Peer};
 use super::interim::{Interim, WithInterim};
-use super::patient::Patient;
+use super::request_target;
 use super::worker::Worker;
-use super::{target, tls};
 use crate::config::Limits;
+use crate::net::{WriteTimeout, tls};
 
 /// How connections are served, the same for all of a listener.
 #[derive(Clone)]
-pub(super) struct Serving {
+pub(super) struct ListenerContext {
     pub(super) worker: Arc<Worker>,
     pub(super) limits: Limits,
     /// Read again with each reload.
     pub(super) tls: Option<Arc<ArcSwap<ServerConfig>>>,
-    /// One place for each connection of all threads.
-    pub(super) places: Arc<Semaphore>,
+    /// One slot for each connection of all threads.
+    pub(super) slots: Arc<Semaphore>,
 }
 
 /// Serves connections until `stop`, and then those that are open until they are idle. Returns
 /// only when all is off: until then, work whose client has gone goes on in this runtime.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
-    serving: Serving,
+    context: ListenerContext,
     mut stop: Stop,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
@@ -52,7 +52,7 @@ pub(super) async fn serve(
         while connections.try_join_next().is_some() {} // forgets those that have ended
         let (stream, from) = tokio::select! {
             biased;
-            _ = stop.wait_for(|running| *running != Running::On) => break,
+            _ = stop.wait_for(|running| *running != Shutdown::Serving) => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -63,57 +63,57 @@ pub(super) async fn serve(
                 }
             },
         };
-        let Ok(place) = Arc::clone(&serving.places).try_acquire_owned() else {
+        let Ok(slot) = Arc::clone(&context.slots).try_acquire_owned() else {
             tracing::debug!("too many connections; one is turned away");
             continue;
         };
-        let (serving, stop) = (serving.clone(), stop.clone());
+        let (context, stop) = (context.clone(), stop.clone());
         connections.spawn(async move {
-            if let Err(error) = connection(stream, from, &serving, stop, place.into()).await {
+            if let Err(error) = connection(stream, from, &context, stop, slot.into()).await {
                 tracing::debug!(%error, "a connection broke");
             }
         });
     }
     drop(listener);
-    let _or_the_gateway_is_gone = stop.wait_for(|running| *running == Running::Off).await;
+    let _or_the_gateway_is_gone = stop.wait_for(|running| *running == Shutdown::Off).await;
     Ok(())
 }
 
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// Tells how long a gateway goes on.
-pub(super) type Stop = watch::Receiver<Running>;
+/// The phase of the shutdown, watched by each connection.
+pub(super) type Stop = watch::Receiver<Shutdown>;
 
-/// How long a gateway goes on.
+/// Phase of a gateway's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Running {
-    /// Until it is told otherwise.
-    On,
-    /// Until what is running has ended.
-    WindingUp,
-    /// Until what is running has been answered: with a problem, where the upstream has not.
+pub(super) enum Shutdown {
+    /// Requests are served.
+    Serving,
+    /// Running requests end; no connection is accepted.
+    Draining,
+    /// Running requests are answered: with a problem, where the upstream has not answered.
     CutOff,
-    /// Not at all: what is running is dropped, as in a crash.
+    /// Running requests are dropped, as in a crash.
     Off,
 }
 
 async fn connection(
     stream: TcpStream,
     from: SocketAddr,
-    serving: &Serving,
+    context: &ListenerContext,
     stop: Stop,
-    place: Place,
+    slot: ConnectionSlot,
 ) -> Result<(), Broken> {
     stream.set_nodelay(true)?;
-    let (host, place) = (from.ip().to_canonical(), Some(place));
-    let mut peer = Peer { host, tls: false, trusted: false, subject: None, place, hints: None };
-    let head_timeout = serving.limits.head_timeout.0;
-    let Some(tls) = &serving.tls else {
+    let (host, slot) = (from.ip().to_canonical(), Some(slot));
+    let mut peer = Peer { host, tls: false, trusted: false, subject: None, slot, hints: None };
+    let head_timeout = context.limits.head_timeout.0;
+    let Some(tls) = &context.tls else {
         let preface = timeout(head_timeout, http2_preface(&stream)).await??;
-        let stream = Patient::new(stream, serving.limits.write_timeout.0);
-        return speak(stream, preface, peer, serving, stop).await;
+        let stream = WriteTimeout::new(stream, context.limits.write_timeout.0);
+        return speak(stream, preface, peer, context, stop).await;
     };
-    let stream = Patient::new(stream, serving.limits.write_timeout.0);
+    let stream = WriteTimeout::new(stream, context.limits.write_timeout.0);
     let acceptor = TlsAcceptor::from(tls.load_full());
     let stream = timeout(head_timeout, acceptor.accept(stream)).await??;
     let session = stream.get_ref().1;
@@ -121,7 +121,7 @@ async fn connection(
     peer.tls = true;
     peer.subject =
         session.peer_certificates().and_then(|chain| chain.first()).and_then(tls::subject);
-    speak(stream, http2, peer, serving, stop).await
+    speak(stream, http2, peer, context, stop).await
 }
 
 /// Whether the client begins as HTTP/2 does, without taking anything from the stream.
@@ -148,13 +148,13 @@ async fn speak<I>(
     stream: I,
     is_http2: bool,
     peer: Peer,
-    serving: &Serving,
+    context: &ListenerContext,
     stop: Stop,
 ) -> Result<(), Broken>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (worker, begun) = (Arc::clone(&serving.worker), Arc::new(AtomicBool::new(false)));
+    let (worker, begun) = (Arc::clone(&context.worker), Arc::new(AtomicBool::new(false)));
     let (beginning, stopping) = (Arc::clone(&begun), stop.clone());
     let interim = Interim::default();
     let beneath = interim.clone();
@@ -164,7 +164,7 @@ where
         let hints = (request.version() == Version::HTTP_11).then(|| interim.begin());
         peer.hints.clone_from(&hints);
         async move {
-            let answer = match target::check(&request) {
+            let answer = match request_target::check(&request) {
                 Ok(()) => worker.answer(request, peer, stop).await,
                 Err(problem) => Ok(worker.refuse(problem, &request)),
             };
@@ -176,14 +176,14 @@ where
     });
     if !is_http2 {
         let io = TokioIo::new(WithInterim::new(stream, beneath));
-        let connection = http1(&serving.limits).serve_connection(io, service).with_upgrades();
+        let connection = http1(&context.limits).serve_connection(io, service).with_upgrades();
         return Ok(until(connection, stop, http1::UpgradeableConnection::graceful_shutdown).await?);
     }
-    let connection = http2(&serving.limits).serve_connection(TokioIo::new(stream), service);
+    let connection = http2(&context.limits).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         biased;
         ended = until(connection, stop, http2::Connection::graceful_shutdown) => Ok(ended?),
-        () = nothing_begun(&begun, serving.limits.head_timeout.0) => {
+        () = nothing_begun(&begun, context.limits.head_timeout.0) => {
             Err(io::Error::from(io::ErrorKind::TimedOut).into())
         }
     }
@@ -229,7 +229,7 @@ async fn until<C: Future>(
     tokio::select! {
         biased;
         ended = connection.as_mut() => return ended,
-        _ = stop.wait_for(|running| *running != Running::On) => wind_up(connection.as_mut()),
+        _ = stop.wait_for(|running| *running != Shutdown::Serving) => wind_up(connection.as_mut()),
     }
     connection.await
 }

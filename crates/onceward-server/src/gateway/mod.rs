@@ -1,33 +1,39 @@
 //! The gateway: `Idempotency-Key` in front of any HTTP service.
 //!
-//! A request walks: `listener` (connection, limits) → `worker` (the configuration of the
-//! moment) → `authorize` (where it is set) → the layer of `onceward-http`, which is the
-//! protocol → `proxy` (the upstream, and what is certain when it does not answer).
+//! A request walks: `listener` (connection, limits) → `worker` (the configuration in force) →
+//! `authorize` (where it is set) → the layer of `onceward-http`, which is the protocol →
+//! `proxy` (the upstream, and what is certain when it does not answer).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | start, reload, stop |
+//! | `error` | why it does not start or reload |
+//! | `snapshot` | a configuration, ready to serve |
+//! | `addresses` | all addresses, bound before anything is served |
+//! | `listener`, `worker` | connections of a thread; its service stack |
+//! | `authorize`, `quota`, `body_budget`, `cors` | who may, how much, and what pages may read |
+//! | `loop_detection`, `request_target` | requests that came back; unclear targets |
+//! | `proxy`, `headers`, `upgrade`, `interim` | asking the service: headers, tunnels, 1xx responses |
+//! | `cutoff`, `problem` | responses of the gateway itself |
 
 mod addresses;
 mod authorize;
-mod connections;
+mod body_budget;
 mod cors;
-mod cut;
-mod files;
+mod cutoff;
+mod error;
 mod headers;
-mod instance;
 mod interim;
 mod listener;
-mod patient;
+mod loop_detection;
 mod problem;
 mod proxy;
 mod quota;
-mod room;
-mod site;
-mod target;
-mod timed;
-mod tls;
+mod request_target;
+mod snapshot;
 mod upgrade;
-mod upstream;
 mod worker;
 
-use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,177 +49,136 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::address::BoundAddress;
-use crate::admin::Admin;
-use crate::api;
-use crate::census::Census;
-use crate::claims::{Claims, Door};
-use crate::config::{self, Config, LoopError, OwnAddress, StoreKind};
-use crate::desk::Reception;
-use crate::health::Health;
-use crate::metrics::Metrics;
-use crate::resolver::Configured;
-use crate::store;
+use crate::admin::{AdminRoutes, Monitoring};
+use crate::api::{self, CurrentApiSettings};
+use crate::backend::{self, Backend, StoreProbe};
+use crate::claims::Claims;
+use crate::config::{self, Config, OwnAddress, StoreKind};
+use crate::net::{
+    BoundAddress, Client, ConnectionLimit, TlsError, UpstreamHealth, raise_file_limit, tls,
+};
+use crate::resolver::ConfiguredResolver;
+use crate::telemetry::Metrics;
 use addresses::Addresses;
-use connections::Connections;
-use listener::{Running, Serving};
+use listener::{ListenerContext, Shutdown};
+use snapshot::{ConfigSnapshot, GatewayState, api_settings};
 use worker::Worker;
 
-pub use crate::address::ListenError;
-pub(crate) use proxy::RequestBody;
-pub use site::SiteError;
-pub(crate) use site::{Base, Site};
-pub use tls::TlsError;
-pub(crate) use upstream::{Client, connector};
+pub use error::{ReloadError, StartError};
+pub use snapshot::SnapshotError;
 
 /// A running gateway.
 pub struct Gateway {
-    base: Base,
-    sites: Arc<ArcSwap<Site>>,
+    state: GatewayState,
+    snapshots: Arc<ArcSwap<ConfigSnapshot>>,
+    api_settings: CurrentApiSettings,
     addresses: Vec<SocketAddr>,
     /// All addresses that it listens on.
     own: Vec<OwnAddress>,
     /// Of the listeners that speak TLS.
     certificates: Vec<Certificate>,
     threads: Vec<JoinHandle<()>>,
-    stop: watch::Sender<Running>,
-    connections: Connections,
-    metrics: Arc<Metrics>,
-    health: Health,
+    stop: watch::Sender<Shutdown>,
+    connections: ConnectionLimit,
+    health: UpstreamHealth,
     /// The sweeper, the health check, the admin address and claims: gone with the gateway.
     background: JoinSet<()>,
     admin: Option<SocketAddr>,
     claims: Option<SocketAddr>,
 }
 
-/// What a listener shows to clients, with the files that it came from.
+/// The certificate that a listener shows, with the files that it came from.
 type Certificate = (config::ServerTls, Arc<ArcSwap<ServerConfig>>);
 
-/// Longest time for the last answers to be written, and for what still runs to be settled.
+/// Longest time for the last responses to be written, and for running work to be settled.
 const CUT_OFF_TIME: Duration = Duration::from_secs(1);
-
-/// Why a gateway does not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The configuration cannot be served.
-    #[error(transparent)]
-    Site(#[from] SiteError),
-    /// Certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Requests would come back to the gateway.
-    #[error(transparent)]
-    Loop(#[from] LoopError),
-    /// An address is in use, or not this machine's.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The system does not watch a socket.
-    #[error("a socket cannot be watched: {0}")]
-    Socket(#[source] io::Error),
-    /// The system gives no threads.
-    #[error("a thread could not be started: {0}")]
-    Thread(#[source] io::Error),
-}
-
-/// Why a running gateway goes on with the configuration that it had.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ReloadError {
-    /// The new one cannot be served.
-    #[error(transparent)]
-    Site(#[from] SiteError),
-    /// Certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Requests would come back to the gateway.
-    #[error(transparent)]
-    Loop(#[from] LoopError),
-    /// Only a restart changes this.
-    #[error("{0} cannot change while the gateway runs: restart it")]
-    NeedsRestart(&'static str),
-}
 
 impl Gateway {
     /// Builds all that a gateway serves by, as its start and a reload do, without opening the
     /// store or listening. Returns the resolver, which can be probed.
-    pub(crate) fn check(config: Config) -> Result<Option<Arc<Configured>>, StartError> {
+    pub(crate) fn check(config: Config) -> Result<Option<Arc<ConfiguredResolver>>, StartError> {
         config.check_loops(&config.own_addresses())?;
-        store::check(&config.store).map_err(SiteError::from)?;
-        let base = Base::new(Arc::new(MemoryStore::new()), &config, &Metrics::new())?;
-        let site = Arc::new(Site::build(config, &base)?);
-        for tls in site.config.listeners.iter().filter_map(|it| it.tls.as_ref()) {
+        backend::check(&config.store)?;
+        let backend = Backend::new(Arc::new(MemoryStore::new()), &config, &Metrics::new())?;
+        api_settings(&config)?;
+        let state = GatewayState::new(backend, &config);
+        let snapshot = Arc::new(ConfigSnapshot::build(config, &state)?);
+        for tls in snapshot.config.listeners.iter().filter_map(|it| it.tls.as_ref()) {
             tls::server(tls)?;
         }
-        Worker::new(Arc::new(ArcSwap::new(site)))?;
-        Ok(base.resolver)
+        Worker::new(Arc::new(ArcSwap::new(snapshot)))?;
+        Ok(state.backend.resolver)
     }
 
     /// Opens the store and begins to listen.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let store = store::open(&config.store).await.map_err(SiteError::from)?;
+        let store = backend::open(&config.store).await?;
         Self::start_on(store, config).await
     }
 
     /// Begins to listen, on a store that was opened already.
     pub async fn start_on(store: SharedStore, config: Config) -> Result<Self, StartError> {
-        let metrics = Metrics::new();
-        let base = Base::new(store, &config, &metrics)?;
-        base.register_resolver().await;
-        let site = Arc::new(Site::build(config, &base)?);
-        let sites = Arc::new(ArcSwap::new(Arc::clone(&site)));
-        let (stop, stopping) = watch::channel(Running::On);
-        let limits = site.config.limits;
-        files::allow_for(limits.connections);
-        let connections = Connections::new(limits.connections);
-        let certificates = certificates(&site.config)?;
-        let bound = Addresses::bind(&site.config)?;
+        let backend = Backend::new(store, &config, &Metrics::new())?;
+        backend.register_resolver().await;
+        let state = GatewayState::new(backend, &config);
+        let api_settings = CurrentApiSettings::new(api_settings(&config)?);
+        let snapshot = Arc::new(ConfigSnapshot::build(config, &state)?);
+        let snapshots = Arc::new(ArcSwap::new(Arc::clone(&snapshot)));
+        let config = &snapshot.config;
+        let (stop, stopping) = watch::channel(Shutdown::Serving);
+        raise_file_limit(config.limits.connections);
+        let connections = ConnectionLimit::new(config.limits.connections);
+        let certificates = certificates(config)?;
+        let bound = Addresses::bind(config)?;
         let own = bound.own();
-        site.config.check_loops(&own)?;
+        config.check_loops(&own)?;
         let addresses = bound.listeners.iter().map(BoundAddress::address).collect();
         let mut threads = Vec::new();
         for (listener, certificate) in bound.listeners.into_iter().zip(&certificates) {
-            for socket in listener.into_sockets(threads_of(limits.threads))? {
-                let worker = Arc::new(Worker::new(Arc::clone(&sites))?);
-                let tls = certificate.as_ref().map(|(_, shown)| Arc::clone(shown));
-                let serving = Serving { worker, limits, tls, places: connections.places() };
-                threads.push(spawn(socket, serving, stopping.clone())?);
+            for socket in listener.into_sockets(threads_of(config.limits.threads))? {
+                let context = ListenerContext {
+                    worker: Arc::new(Worker::new(Arc::clone(&snapshots))?),
+                    limits: config.limits,
+                    tls: certificate.as_ref().map(|(_, shown)| Arc::clone(shown)),
+                    slots: connections.slots(),
+                };
+                threads.push(spawn(socket, context, stopping.clone())?);
             }
         }
-        let certificates = certificates.into_iter().flatten().collect();
         let mut gateway = Self {
-            health: Health::default(),
-            background: JoinSet::new(),
-            admin: None,
-            claims: None,
-            base,
-            sites,
+            state,
+            snapshots,
+            api_settings,
             addresses,
             own,
-            certificates,
+            certificates: certificates.into_iter().flatten().collect(),
             threads,
             stop,
             connections,
-            metrics,
+            health: UpstreamHealth::default(),
+            background: JoinSet::new(),
+            admin: None,
+            claims: None,
         };
-        gateway.start_background(&site.config)?;
+        gateway.start_background(config)?;
         if let Some(admin) = bound.admin {
-            gateway.start_admin(admin, &site.config)?;
+            gateway.start_admin(admin, config)?;
         }
-        if let (Some(claims), Some(settings)) = (bound.claims, site.config.claims) {
-            gateway.start_claims(claims, settings)?;
+        if let (Some(claims), Some(limits)) = (bound.claims, config.claims) {
+            gateway.start_claims(claims, limits)?;
         }
         Ok(gateway)
     }
 
     fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
-        let sweeper = Sweeper::new(self.base.store.clone(), Arc::new(SystemAmbient::new()));
+        let backend = &self.state.backend;
+        let sweeper = Sweeper::new(backend.store.clone(), Arc::new(SystemAmbient::new()));
         self.background.spawn(sweeper.run());
         let reconciling = config.reconciler.settings(&config.defaults);
-        if let Some(reconciler) = self.base.reconciler(reconciling) {
+        if let Some(reconciler) = backend.reconciler(reconciling) {
             self.background.spawn(reconciler.run());
         }
-        if let Some(resolver) = &self.base.resolver {
+        if let Some(resolver) = &backend.resolver {
             self.background.spawn(Arc::clone(resolver).probe_until_passed());
         }
         let client = Client::new(&config.upstream)?;
@@ -222,15 +187,21 @@ impl Gateway {
     }
 
     fn start_admin(&mut self, bound: BoundAddress, config: &Config) -> Result<(), StartError> {
+        let backend = &self.state.backend;
         let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
-        let census = Census::new(self.base.store.clone(), every);
-        let (metrics, health) = (Arc::clone(&self.metrics), self.health.clone());
-        let (store, identity) = (self.base.store.clone(), self.base.identity.clone());
-        let door = Door::Gateway(Arc::clone(&self.sites));
-        let desk = Reception { store, identity, door };
-        let admin = Admin { metrics, census, health }.router().merge(desk.router());
+        let monitoring = Monitoring {
+            metrics: Arc::clone(&backend.metrics),
+            probe: StoreProbe::new(backend.store.clone(), every),
+            upstream: self.health.clone(),
+        };
+        let admin = AdminRoutes {
+            store: backend.store.clone(),
+            identity: backend.identity.clone(),
+            settings: self.api_settings.clone(),
+        };
         self.admin = Some(bound.address());
-        self.background.spawn(api::serve(bound, admin).map_err(StartError::Socket)?);
+        let router = monitoring.router().merge(admin.router());
+        self.background.spawn(api::serve(bound, router).map_err(StartError::Socket)?);
         Ok(())
     }
 
@@ -238,34 +209,33 @@ impl Gateway {
     fn start_claims(
         &mut self,
         bound: BoundAddress,
-        settings: config::Claims,
+        limits: config::Claims,
     ) -> Result<(), StartError> {
-        let door = Door::Gateway(Arc::clone(&self.sites));
-        let claims = Claims::new(&self.base, settings, door).router();
+        let claims = Claims::new(&self.state.backend, limits, self.api_settings.clone());
         self.claims = Some(bound.address());
-        self.background.spawn(api::serve(bound, claims).map_err(StartError::Socket)?);
+        self.background.spawn(api::serve(bound, claims.router()).map_err(StartError::Socket)?);
         Ok(())
     }
 
-    /// Where workers claim, if that is configured.
+    /// The address of the claims API, if that is configured.
     pub fn claims(&self) -> Option<SocketAddr> {
         self.claims
     }
 
-    /// Where operators ask, if that is configured.
+    /// The admin address, if that is configured.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }
 
-    /// Where it listens.
+    /// The addresses that clients connect to.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Serves by another configuration from the next request on, and shows what is now in the
-    /// files with certificates from the next connection on.
+    /// Puts another configuration in force from the next request on, and reads the files with
+    /// certificates again, for the next connections.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
-        let current = &self.sites.load().config;
+        let current = &self.snapshots.load().config;
         if config.listeners != current.listeners {
             return Err(ReloadError::NeedsRestart("listeners"));
         }
@@ -282,49 +252,51 @@ impl Gateway {
             return Err(ReloadError::NeedsRestart("claims"));
         }
         config.check_loops(&self.own)?;
-        let site = Site::build(config, &self.base)?;
+        let api_settings = api_settings(&config)?;
+        let snapshot = ConfigSnapshot::build(config, &self.state)?;
         let read: Result<Vec<_>, _> =
             self.certificates.iter().map(|(files, _)| tls::server(files)).collect();
         for ((_, shown), certificate) in self.certificates.iter().zip(read?) {
             shown.store(certificate);
         }
-        self.sites.store(Arc::new(site));
+        self.api_settings.replace(api_settings);
+        self.snapshots.store(Arc::new(snapshot));
         Ok(())
     }
 
     /// The longest time that [`stop`](Self::stop) waits for running requests.
     pub fn drain(&self) -> Duration {
-        self.sites.load().config.limits.drain.0
+        self.snapshots.load().config.limits.drain.0
     }
 
-    /// Takes no more connections, and waits for what is running. What takes longer than the
-    /// configured time is answered without its upstream, and marked as unknown.
+    /// Takes no more connections, and waits for running requests. Those that take longer than
+    /// the configured time are answered without their upstream, and marked as unknown.
     pub async fn stop(self) -> Drained {
         let end = Instant::now() + self.drain();
-        self.stop.send_replace(Running::WindingUp);
-        let engine = &self.base.engine;
+        self.stop.send_replace(Shutdown::Draining);
+        let engine = &self.state.backend.engine;
         if timeout_at(end, self.connections.closed()).await.is_ok() {
             // Work whose client has gone has the rest of the time.
             let rest = end.saturating_duration_since(Instant::now()).max(CUT_OFF_TIME);
             return engine.drain(rest).await;
         }
-        self.stop.send_replace(Running::CutOff);
+        self.stop.send_replace(Shutdown::CutOff);
         let answered = timeout(CUT_OFF_TIME, self.connections.closed());
         tokio::join!(engine.drain(CUT_OFF_TIME), answered).0
     }
 }
 
-/// Dropped, a gateway ends as in a crash: what it was doing is not finished.
+/// Dropped, a gateway ends as in a crash: running requests are not finished.
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.stop.send_replace(Running::Off);
+        self.stop.send_replace(Shutdown::Off);
         join(mem::take(&mut self.threads));
     }
 }
 
 fn join(threads: Vec<JoinHandle<()>>) {
     for thread in threads {
-        let _one_that_panicked_has_said_so = thread.join();
+        let _panic_was_reported = thread.join();
     }
 }
 
@@ -349,13 +321,13 @@ fn threads_of(configured: usize) -> usize {
 
 fn spawn(
     socket: std::net::TcpListener,
-    serving: Serving,
-    stop: watch::Receiver<Running>,
+    context: ListenerContext,
+    stop: watch::Receiver<Shutdown>,
 ) -> Result<JoinHandle<()>, StartError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(StartError::Thread)?;
     let serve = move || {
-        if let Err(error) = runtime.block_on(listener::serve(socket, serving, stop)) {
+        if let Err(error) = runtime.block_on(listener::serve(socket, context, stop)) {
             tracing::error!(%error, "a listener ended");
         }
     };

@@ -21,19 +21,16 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::headers::{self, FENCE, OPERATION, Peer};
-use super::instance::Instance;
+use super::loop_detection::LoopDetector;
 use super::problem::Problem;
-use super::site::Site;
-use super::target;
-use super::timed::{BrokenRequest, Timed, TooSlow};
+use super::request_target;
+use super::snapshot::ConfigSnapshot;
 use super::upgrade::Tunnel;
-use super::upstream::{Asked, Client, Failed};
-use crate::traces;
+use crate::net::{BrokenRequest, Client, RequestBody, SendError, Sent, TimeoutBody, TooSlow};
+use crate::telemetry::traces;
 
-/// The body of a request on its way to the upstream.
-pub(crate) type RequestBody = onceward_http::Body<Timed<Incoming>>;
 /// The body of a response: the upstream's, or the gateway's own.
-pub(crate) type ResponseBody = Either<Timed<Incoming>, Full<Bytes>>;
+pub(crate) type ResponseBody = Either<TimeoutBody<Incoming>, Full<Bytes>>;
 
 /// Asks the upstream.
 ///
@@ -42,12 +39,12 @@ pub(crate) type ResponseBody = Either<Timed<Incoming>, Full<Bytes>>;
 #[derive(Clone)]
 pub(crate) struct Proxy {
     client: Client,
-    to: Arc<To>,
-    instance: Arc<Instance>,
+    to: Arc<Destination>,
+    loop_detector: Arc<LoopDetector>,
 }
 
 /// Where requests go.
-struct To {
+struct Destination {
     scheme: Scheme,
     authority: Authority,
     /// Put before every request's path; empty, or without a slash at its end.
@@ -59,19 +56,19 @@ struct To {
 }
 
 impl Proxy {
-    pub(crate) fn new(client: Client, site: &Site) -> Self {
-        let upstream = &site.config.upstream;
+    pub(crate) fn new(client: Client, snapshot: &ConfigSnapshot) -> Self {
+        let upstream = &snapshot.config.upstream;
         let uri = &upstream.url.0;
-        let to = To {
+        let to = Destination {
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
             authority: uri.authority().cloned().unwrap_or(Authority::from_static("127.0.0.1")),
             base: uri.path().trim_end_matches('/').to_owned(),
             response_timeout: upstream.response_timeout.0,
             body_timeout: upstream.body_timeout.0,
             http2: upstream.http2,
-            format: Arc::clone(&site.format),
+            format: Arc::clone(&snapshot.format),
         };
-        Self { client, to: Arc::new(to), instance: Arc::clone(&site.instance) }
+        Self { client, to: Arc::new(to), loop_detector: Arc::clone(&snapshot.loop_detector) }
     }
 
     async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
@@ -83,12 +80,12 @@ impl Proxy {
         if let Some(peer) = head.extensions.remove::<Peer>() {
             // A guarded request is answered, and not turned into a tunnel.
             if !client.is_guarded() {
-                tunnel = Tunnel::wanted(&mut head, peer.place.clone());
+                tunnel = Tunnel::wanted(&mut head, peer.slot.clone());
             }
             headers::prepare(&mut head, &peer);
             hints = peer.hints;
         }
-        self.instance.mark(&mut head.headers);
+        self.loop_detector.mark(&mut head.headers);
         if let Some(execution) = &execution {
             announce(&mut head, execution);
         }
@@ -100,7 +97,7 @@ impl Proxy {
         }
         traces::hand_on(&mut head.headers);
         if let Err(why) = self.to.address(&mut head) {
-            let mut refused = target::unclear(&why).response(&self.to.format);
+            let mut refused = request_target::unclear(&why).response(&self.to.format);
             refused.extensions_mut().insert(Fate::NothingHappened);
             return refused;
         }
@@ -138,14 +135,14 @@ fn announce(head: &mut Parts, execution: &Execution) {
     accept_only_decodable(&mut head.headers);
 }
 
-impl To {
+impl Destination {
     /// Turns the request towards the upstream.
     fn address(&self, head: &mut Parts) -> Result<(), String> {
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let path = if self.base.is_empty() {
             head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
         } else {
-            if target::climbs(path) {
+            if request_target::climbs(path) {
                 return Err("The path leads out of itself.".to_owned());
             }
             format!("{}{path}", self.base).parse().map_err(|why| format!("{why}"))?
@@ -176,17 +173,17 @@ impl To {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(tunnel) = tunnel else {
                 let why = "The upstream changed the protocol without being asked to.";
-                return self.problem(StatusCode::BAD_GATEWAY, why, Asked::Perhaps, client);
+                return self.problem(StatusCode::BAD_GATEWAY, why, Sent::Maybe, client);
             };
             tunnel.join(&mut response);
         } else {
             client.prepare(&mut response);
         }
         *response.version_mut() = Version::HTTP_11;
-        response.map(|body| Either::Left(Timed::response(body, self.body_timeout)))
+        response.map(|body| Either::Left(TimeoutBody::response(body, self.body_timeout)))
     }
 
-    fn unanswered(&self, failed: &Failed, client: ClientSide) -> Response<ResponseBody> {
+    fn unanswered(&self, failed: &SendError, client: ClientSide) -> Response<ResponseBody> {
         if failed.is_caused_by::<TooSlow>() {
             return TOO_SLOW.response(&self.format);
         }
@@ -194,24 +191,24 @@ impl To {
             return BROKEN.response(&self.format);
         }
         tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
-        let why = match failed.asked {
-            Asked::Never => {
+        let why = match failed.sent {
+            Sent::No => {
                 "The service behind the gateway could not be reached. The request was \
                 not sent to it."
             }
-            Asked::Perhaps => {
+            Sent::Maybe => {
                 "The request was sent to the service behind the gateway, and no \
                 whole answer came back. It may have been executed."
             }
         };
-        self.problem(StatusCode::BAD_GATEWAY, why, failed.asked, client)
+        self.problem(StatusCode::BAD_GATEWAY, why, failed.sent, client)
     }
 
     fn late(&self, client: ClientSide) -> Response<ResponseBody> {
         tracing::warn!(upstream = %self.authority, "no answer in time");
         let why = "The service behind the gateway did not answer in time. The request may have \
             been executed.";
-        self.problem(StatusCode::GATEWAY_TIMEOUT, why, Asked::Perhaps, client)
+        self.problem(StatusCode::GATEWAY_TIMEOUT, why, Sent::Maybe, client)
     }
 }
 
@@ -262,19 +259,19 @@ const BROKEN: Problem<'static> = Problem {
     operation: None,
 };
 
-impl To {
+impl Destination {
     /// A refusal of the gateway itself, with what it means for the key: a request that was perhaps
     /// executed needs the same key again, and one that was not sent may have it.
     fn problem(
         &self,
         status: StatusCode,
         detail: &str,
-        asked: Asked,
+        sent: Sent,
         client: ClientSide,
     ) -> Response<ResponseBody> {
-        let (code, fate, retryable) = match asked {
-            Asked::Never => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
-            Asked::Perhaps => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
+        let (code, fate, retryable) = match sent {
+            Sent::No => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
+            Sent::Maybe => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
         };
         let (title, operation) = ("The service did not answer", client.operation);
         let same_key = retryable || client.is_guarded();

@@ -13,7 +13,7 @@ use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 
 use crate::config::{Caps, Quotas};
-use crate::rarely::Rarely;
+use crate::telemetry::LogThrottle;
 
 const SHARDS: usize = 16;
 
@@ -91,9 +91,9 @@ impl Cap {
 /// Log lines about limits that are hit, for each of them.
 #[derive(Debug, Default)]
 struct Lines {
-    rate: Rarely,
-    keys: Rarely,
-    bytes: Rarely,
+    rate: LogThrottle,
+    keys: LogThrottle,
+    bytes: LogThrottle,
 }
 
 impl Lines {

@@ -7,23 +7,23 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::headers::{self, Place};
+use super::headers::{self, ConnectionSlot};
 
 /// A change of protocol that a client asks for.
 pub(super) struct Tunnel {
     protocol: HeaderValue,
     client: OnUpgrade,
     /// It is a connection for as long as it lasts.
-    place: Option<Place>,
+    slot: Option<ConnectionSlot>,
 }
 
 impl Tunnel {
     /// Takes the wish for one out of a request. There is none for HTTP itself: who has a
     /// tunnel that speaks HTTP talks past the gateway.
-    pub(super) fn wanted(head: &mut Parts, place: Option<Place>) -> Option<Self> {
+    pub(super) fn wanted(head: &mut Parts, slot: Option<ConnectionSlot>) -> Option<Self> {
         let protocol = protocol(&head.headers).filter(|protocol| !speaks_http(protocol))?;
         let client = head.extensions.remove::<OnUpgrade>()?;
-        Some(Self { protocol, client, place })
+        Some(Self { protocol, client, slot })
     }
 
     /// Puts the wish into a request's headers.
@@ -35,11 +35,11 @@ impl Tunnel {
     pub(super) fn join(self, response: &mut Response<Incoming>) {
         headers::remove_hop_by_hop(response.headers_mut());
         announce(response.headers_mut(), self.protocol);
-        let (client, place) = (self.client, self.place);
+        let (client, slot) = (self.client, self.slot);
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
             pass(client, upstream).await;
-            drop(place);
+            drop(slot);
         });
     }
 }

@@ -14,38 +14,36 @@ use tracing::Instrument;
 
 use super::authorize::Authorizer;
 use super::cors::Cors;
-use super::cut::{CutRequest, cut_off};
+use super::cutoff::{RunningRequest, cut_off};
 use super::headers::{self, Peer};
 use super::listener::Stop;
 use super::problem::Problem;
 use super::proxy::{Proxy, ResponseBody};
-use super::site::Site;
-use super::timed::Timed;
-use super::tls::TlsError;
-use super::upstream::Client;
-use crate::traces;
+use super::snapshot::ConfigSnapshot;
+use crate::net::{Client, TimeoutBody, TlsError};
+use crate::telemetry::traces;
 
 /// The body of an answer.
 pub(crate) type AnswerBody = onceward_http::Body<ResponseBody>;
 
 /// Answers requests by the configuration of the moment.
 pub(crate) struct Worker {
-    sites: Arc<ArcSwap<Site>>,
-    current: Mutex<Stack>,
+    snapshots: Arc<ArcSwap<ConfigSnapshot>>,
+    current: Mutex<ServiceStack>,
 }
 
 /// What one configuration makes of a request.
 #[derive(Clone)]
-struct Stack {
-    site: Arc<Site>,
+struct ServiceStack {
+    snapshot: Arc<ConfigSnapshot>,
     service: OncewardService<Proxy>,
     authorizer: Option<Authorizer>,
 }
 
 impl Worker {
-    pub(crate) fn new(sites: Arc<ArcSwap<Site>>) -> Result<Self, TlsError> {
-        let current = Mutex::new(Stack::build(sites.load_full())?);
-        Ok(Self { sites, current })
+    pub(crate) fn new(snapshots: Arc<ArcSwap<ConfigSnapshot>>) -> Result<Self, TlsError> {
+        let current = Mutex::new(ServiceStack::build(snapshots.load_full())?);
+        Ok(Self { snapshots, current })
     }
 
     /// Answers one request, in the trace that it came with.
@@ -56,8 +54,8 @@ impl Worker {
         stop: Stop,
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (span, origin) = (traces::of_request(&request), Cors::origin(&request));
-        let (stack, cut) = (self.stack(), CutRequest::new(request.method()));
-        let site = Arc::clone(&stack.site);
+        let (stack, cut) = (self.stack(), RunningRequest::new(request.method()));
+        let snapshot = Arc::clone(&stack.snapshot);
         let takes_trailers =
             request.version() == Version::HTTP_11 && headers::takes_trailers(request.headers());
         let answer = async {
@@ -66,7 +64,7 @@ impl Worker {
                 answer = stack.walk(request, peer, &cut) => answer,
                 // What has begun goes on without an answer, until the engine's drain marks it.
                 () = cut_off(stop) => {
-                    Ok(cut.problem().response(&site.format).map(AnswerBody::passed))
+                    Ok(cut.problem().response(&snapshot.format).map(AnswerBody::passed))
                 }
             }
         };
@@ -77,7 +75,7 @@ impl Worker {
             headers::announce_trailers(response.headers_mut(), &trailers);
         }
         if let Some(origin) = origin {
-            site.cors.finish(origin, &mut response);
+            snapshot.cors.finish(origin, &mut response);
         }
         Ok(response)
     }
@@ -88,20 +86,20 @@ impl Worker {
         problem: Problem<'_>,
         request: &Request<B>,
     ) -> Response<AnswerBody> {
-        let site = self.sites.load();
-        let mut refused = problem.response(&site.format).map(AnswerBody::passed);
+        let snapshot = self.snapshots.load();
+        let mut refused = problem.response(&snapshot.format).map(AnswerBody::passed);
         if let Some(origin) = Cors::origin(request) {
-            site.cors.finish(origin, &mut refused);
+            snapshot.cors.finish(origin, &mut refused);
         }
         refused
     }
 
     /// Made anew after a reload. One that cannot be made leaves the one before in place.
-    fn stack(&self) -> Stack {
-        let site = self.sites.load();
+    fn stack(&self) -> ServiceStack {
+        let snapshot = self.snapshots.load();
         let mut current = self.current.lock();
-        if !Arc::ptr_eq(&current.site, &site) {
-            match Stack::build(Arc::clone(&site)) {
+        if !Arc::ptr_eq(&current.snapshot, &snapshot) {
+            match ServiceStack::build(Arc::clone(&snapshot)) {
                 Ok(stack) => *current = stack,
                 Err(error) => tracing::error!(%error, "the new configuration is not served"),
             }
@@ -110,18 +108,18 @@ impl Worker {
     }
 }
 
-impl Stack {
+impl ServiceStack {
     async fn walk(
         mut self,
         mut request: Request<Incoming>,
         mut peer: Peer,
-        cut: &CutRequest,
+        cut: &RunningRequest,
     ) -> Result<Response<AnswerBody>, Infallible> {
-        if let Err(looped) = self.site.instance.check(request.headers()) {
-            return Ok(looped.response(&self.site.format).map(AnswerBody::passed));
+        if let Err(looped) = self.snapshot.loop_detector.check(request.headers()) {
+            return Ok(looped.response(&self.snapshot.format).map(AnswerBody::passed));
         }
-        peer.trusted = self.site.config.scope.trusted_peers.contains(peer.host);
-        self.site.distrust(&mut request, &peer);
+        peer.trusted = self.snapshot.config.scope.trusted_peers.contains(peer.host);
+        self.snapshot.distrust(&mut request, &peer);
         if let Some(authorizer) = &self.authorizer
             && let Err(refused) = authorizer.check(&request).await
         {
@@ -131,31 +129,35 @@ impl Stack {
             request.extensions_mut().insert(ClientCertificate(subject.as_ref().into()));
         }
         request.extensions_mut().insert(peer);
-        let limits = &self.site.config.limits;
-        let room = match self.site.layer.holds(&request) {
-            Some(bytes_max) => match self.site.room.take(request.body(), bytes_max as u64) {
-                Ok(taken) => Some(taken),
-                Err(full) => return Ok(full.response(&self.site.format).map(AnswerBody::passed)),
-            },
+        let limits = &self.snapshot.config.limits;
+        let reserved = match self.snapshot.layer.holds(&request) {
+            Some(bytes_max) => {
+                match self.snapshot.body_budget.reserve(request.body(), bytes_max as u64) {
+                    Ok(reserved) => Some(reserved),
+                    Err(full) => {
+                        return Ok(full.response(&self.snapshot.format).map(AnswerBody::passed));
+                    }
+                }
+            }
             None => None,
         };
-        if room.is_some() {
+        if reserved.is_some() {
             cut.is_guarded();
         }
-        let total = room.as_ref().map(|_| limits.body_total.0);
+        let total = reserved.as_ref().map(|_| limits.body_total.0);
         let pause = limits.body_timeout.0;
         let answer =
-            self.service.call(request.map(|body| Timed::request(body, pause, total))).await;
-        drop(room); // what was read is gone
+            self.service.call(request.map(|body| TimeoutBody::request(body, pause, total))).await;
+        drop(reserved); // what was read is gone
         answer
     }
 
-    fn build(site: Arc<Site>) -> Result<Self, TlsError> {
-        let client = Client::new(&site.config.upstream)?;
-        let authorizer = site.config.authorization.as_ref();
+    fn build(snapshot: Arc<ConfigSnapshot>) -> Result<Self, TlsError> {
+        let client = Client::new(&snapshot.config.upstream)?;
+        let authorizer = snapshot.config.authorization.as_ref();
         let authorizer =
-            authorizer.map(|settings| Authorizer::new(client.clone(), settings, &site));
-        let service = site.layer.layer(Proxy::new(client, &site));
-        Ok(Self { site, service, authorizer })
+            authorizer.map(|settings| Authorizer::new(client.clone(), settings, &snapshot));
+        let service = snapshot.layer.layer(Proxy::new(client, &snapshot));
+        Ok(Self { snapshot, service, authorizer })
     }
 }

@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use super::answer::Resolution;
 use super::{ProbeError, ResolverError};
 use crate::config;
-use crate::environment::environment;
-use crate::gateway::{Client, RequestBody};
+use crate::config::environment;
+use crate::net::{Client, RequestBody};
 
 /// Largest answer that is read.
 const ANSWER_BYTES_MAX: usize = 10 * 1024 * 1024;

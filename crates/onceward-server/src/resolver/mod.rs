@@ -18,9 +18,9 @@ use onceward_stores::postgres::SqlResolver;
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
-use crate::config::{self, Config};
-use crate::environment::NotSet;
-use crate::gateway::TlsError;
+use crate::config::{self, Config, NotSet};
+use crate::error_chain::error_chain;
+use crate::net::TlsError;
 
 /// Why a resolver cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +62,7 @@ const PROBE_AGAIN: Duration = Duration::from_secs(10);
 ///
 /// Its first question is about an operation that does not exist. One that says of this that it
 /// happened would say so of everything, and is not believed.
-pub(crate) struct Configured {
+pub(crate) struct ConfiguredResolver {
     source: Source,
     passed: OnceCell<()>,
 }
@@ -77,10 +77,11 @@ enum Source {
 pub(crate) fn open(
     config: &Config,
     identity: &Identity,
-) -> Result<Option<Arc<Configured>>, ResolverError> {
+) -> Result<Option<Arc<ConfiguredResolver>>, ResolverError> {
     let Some(config::Resolver { http, sql, since }) = &config.resolver else { return Ok(None) };
     let since = since.map_or(Since::FirstUse, |it| Since::At(it.0));
-    let opened = |source| Ok(Some(Arc::new(Configured { source, passed: OnceCell::new() })));
+    let opened =
+        |source| Ok(Some(Arc::new(ConfiguredResolver { source, passed: OnceCell::new() })));
     if let Some(settings) = http {
         let identity = identity.clone();
         let resolver = http::HttpResolver::new(settings, &config.upstream, since, identity)?;
@@ -96,7 +97,7 @@ pub(crate) fn open(
     Ok(None)
 }
 
-impl Configured {
+impl ConfiguredResolver {
     fn resolver(&self) -> &dyn Resolver {
         match &self.source {
             Source::Http(resolver) => &**resolver,
@@ -134,7 +135,7 @@ impl Configured {
 }
 
 #[async_trait]
-impl Resolver for Configured {
+impl Resolver for ConfiguredResolver {
     async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         match self.probe().await {
             // What is no answer of a resolver is judged question by question.
@@ -163,6 +164,6 @@ impl Resolver for Configured {
 #[cfg(feature = "postgres")]
 fn sql_probe(error: &BoxError) -> ProbeError {
     // Drivers say little in the first line.
-    let told = format!("resolver.sql: {}", crate::store::chain(&**error));
+    let told = format!("resolver.sql: {}", error_chain(&**error));
     if error.is::<StoreError>() { ProbeError::Unreachable(told) } else { ProbeError::Untrue(told) }
 }

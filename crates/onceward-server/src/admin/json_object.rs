@@ -1,0 +1,55 @@
+//! Orders that are read as they are described, which serde alone does not.
+
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// An order that is a JSON object. Serde would take an array of its fields for it too, and
+/// would not take `7.0` for the integer that it is to JSON Schema.
+#[derive(Debug)]
+pub(super) struct JsonObject<T>(pub(super) T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut order = Value::deserialize(deserializer)?;
+        if !order.is_object() {
+            return Err(D::Error::custom("the body is no order, expected a JSON object"));
+        }
+        make_whole(&mut order);
+        serde_json::from_value(order).map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Numbers without a fraction become integers, as far as all of them are exact.
+fn make_whole(value: &mut Value) {
+    const EXACT_MAX: f64 = (1_u64 << 53) as f64;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or(f64::NAN);
+            if float.fract() == 0.0 && (0.0..=EXACT_MAX).contains(&float) {
+                *value = (float as u64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(make_whole),
+        Value::Object(members) => members.values_mut().for_each(make_whole),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::requests::{PurgeRecords, ResolveRecord};
+    use super::*;
+
+    #[test]
+    fn an_order_is_an_object_whose_integers_may_be_written_as_json_allows() {
+        let read = |text: &str| serde_json::from_str::<JsonObject<PurgeRecords>>(text);
+        assert_eq!(read("{\"limit\": 862.0}").unwrap().0.limit, Some(862));
+        for wrong in ["[862]", "[]", "null", "7", "{\"limit\": 1.5}", "{\"limit\": -1.0}"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let resolve = "{\"fence\": 7.0, \"reason\": \"r\", \"reply\": {\"status\": 2e2}}";
+        let order = serde_json::from_str::<JsonObject<ResolveRecord>>(resolve).unwrap().0;
+        assert_eq!((order.fence, order.reply.status), (7, 200));
+    }
+}

@@ -1,0 +1,68 @@
+//! What operators ask: metrics, and whether the gateway is alive and ready.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+
+use crate::backend::{Readiness, StoreProbe};
+use crate::net::UpstreamHealth;
+use crate::telemetry::Metrics;
+
+/// Answers operators.
+#[derive(Clone)]
+pub(crate) struct Monitoring {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) probe: StoreProbe,
+    pub(crate) upstream: UpstreamHealth,
+}
+
+impl Monitoring {
+    /// Its routes.
+    pub(crate) fn router(self) -> Router {
+        let known = "/metrics, /live and /ready are here\n";
+        Router::new()
+            .route("/live", get(async || text(StatusCode::OK, "alive\n")))
+            .route("/ready", get(async |State(monitoring): State<Self>| monitoring.ready().await))
+            .route(
+                "/metrics",
+                get(async |State(monitoring): State<Self>| monitoring.metrics().await),
+            )
+            .fallback(async move || text(StatusCode::NOT_FOUND, known))
+            .with_state(self)
+    }
+
+    async fn metrics(&self) -> Response {
+        let stats = self.probe.stats().await;
+        let mut response = text(StatusCode::OK, self.metrics.text(stats.as_ref()));
+        let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(open));
+        response
+    }
+
+    /// Ready is a gateway whose store grants claims and whose upstream answers.
+    async fn ready(&self) -> Response {
+        let warnings = match self.probe.readiness().await {
+            Readiness::Ready { warnings } => warnings,
+            Readiness::Trouble(trouble) => {
+                return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {trouble}\n"));
+            }
+        };
+        if let Some(trouble) = self.upstream.trouble() {
+            return text(StatusCode::SERVICE_UNAVAILABLE, format!("the upstream: {trouble}\n"));
+        }
+        let warned = warnings.iter().map(|warning| format!("warning: the store: {warning}\n"));
+        text(
+            StatusCode::OK,
+            std::iter::once("ready\n".to_owned()).chain(warned).collect::<String>(),
+        )
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<String>) -> Response {
+    (status, body.into()).into_response()
+}

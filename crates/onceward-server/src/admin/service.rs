@@ -1,0 +1,231 @@
+//! Who answers at the store itself, by what the caller may do and see.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::StatusCode;
+use onceward_core::{
+    Clock, Decisions, INTERNAL_TENANT, Identity, OperationId, Query, Record, State, StateName,
+    StoreError, StoreErrorKind, SystemAmbient, Timestamp, Written,
+};
+use onceward_stores::SharedStore;
+
+use super::AdminApi;
+use super::requests::{
+    AcceptLoss, ListDecisions, ListRecords, PAGE_MAX, PurgeRecords, ReleaseRecord, ResolveRecord,
+    ShowRecord, VerifyRecords, cursor, page_size,
+};
+use super::views::{
+    AcceptLossDone, DecisionPage, PurgeDone, RecordDetails, RecordPage, RecordView, StoreTotals,
+    VerifiedPage, ids,
+};
+use crate::api::{ApiProblem, Caller, RecordRef, RecordState, RetentionRules};
+use crate::config::Role;
+
+/// Answers one caller at a store. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct AdminService {
+    pub(super) store: SharedStore,
+    pub(super) decisions: Decisions,
+    pub(super) retention: Arc<RetentionRules>,
+    pub(super) caller: Arc<Caller>,
+    clock: Arc<SystemAmbient>,
+}
+
+impl AdminService {
+    /// Answers `caller` at a store, whose identity its engines have too.
+    pub(crate) fn new(
+        store: SharedStore,
+        identity: Identity,
+        retention: Arc<RetentionRules>,
+        caller: Arc<Caller>,
+    ) -> Self {
+        let decisions = Decisions::new(Arc::clone(&store), identity);
+        Self { store, decisions, retention, caller, clock: Arc::new(SystemAmbient::new()) }
+    }
+
+    /// By this machine's clock: for ages that people read, and for nothing that is decided.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Where a record stands. Whether a lease has lapsed is for the store to say.
+    pub(super) async fn standing(&self, record: &Record) -> Result<RecordState, StoreError> {
+        Ok(match record.state {
+            State::Running { .. } if self.store.is_unknown(record).await? => RecordState::Unknown,
+            State::Running { .. } => RecordState::Running,
+            _ => record.standing(self.now()).unwrap_or(StateName::Expired).into(),
+        })
+    }
+
+    /// A record that exists for the caller.
+    pub(super) async fn found(&self, subject: &RecordRef) -> Result<Record, ApiProblem> {
+        let found = match subject {
+            RecordRef::Operation(id) => self.store.find(id).await,
+            RecordRef::Record(id) => self.store.get(id).await,
+        };
+        let record = found.map_err(told)?.filter(|it| self.caller.sees(it.scope.tenant()));
+        let known = record.filter(|it| it.standing(self.now()).is_some());
+        known.ok_or_else(|| ApiProblem::not_found(&nothing(subject)))
+    }
+
+    /// One that is not Onceward's own, for whoever wants to change it.
+    pub(super) async fn found_to_change(&self, subject: &RecordRef) -> Result<Record, ApiProblem> {
+        let record = self.found(subject).await?;
+        match record.scope.tenant() {
+            INTERNAL_TENANT => Err(ApiProblem::not_found(&nothing(subject))),
+            _ => Ok(record),
+        }
+    }
+
+    pub(super) async fn shown(
+        &self,
+        record: &Record,
+        look: ShowRecord,
+    ) -> Result<RecordDetails, ApiProblem> {
+        let standing = self.standing(record).await.map_err(told)?;
+        let decisions = self.decisions.about(&record.operation).await.map_err(told)?;
+        let record = RecordView::of(record, standing, look.outcome);
+        Ok(RecordDetails { record, decisions: decisions.into_iter().map(Into::into).collect() })
+    }
+
+    /// What is about everybody's records at once is not for who is tied to some tenants.
+    fn must_see_all(&self) -> Result<(), ApiProblem> {
+        if self.caller.tenants().is_empty() {
+            return Ok(());
+        }
+        let title = "The token is tied to tenants";
+        Err(ApiProblem::new(StatusCode::FORBIDDEN, "ALL_TENANTS_NEEDED", title)
+            .detail("This is about all tenants' records: use a token without `tenants`."))
+    }
+
+    /// What was decided about one operation. Decisions outlive the record that they are about.
+    async fn about(&self, operation: &OperationId) -> Result<DecisionPage, ApiProblem> {
+        let written = self.decisions.about(operation).await.map_err(told)?;
+        if !self.exists(operation, &written).await? {
+            let nothing = nothing(&RecordRef::Operation(*operation));
+            return Err(ApiProblem::not_found(&nothing));
+        }
+        let decisions = written.into_iter().map(Into::into).collect();
+        Ok(DecisionPage { decisions, next: None })
+    }
+
+    /// Whether an operation exists for the caller.
+    async fn exists(&self, id: &OperationId, written: &[Written]) -> Result<bool, ApiProblem> {
+        let record = self.store.find(id).await.map_err(told)?;
+        Ok(match record {
+            Some(record) => self.caller.sees(record.scope.tenant()),
+            // Whose it was, nobody can tell any more.
+            None => !written.is_empty() && self.caller.tenants().is_empty(),
+        })
+    }
+
+    async fn all_decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
+        let (after, limit) = (cursor(trail.after.as_deref())?, page_size(trail.limit)?);
+        let (written, next) = self.decisions.list(after, limit).await.map_err(told)?;
+        let mut decisions = Vec::with_capacity(written.len());
+        for written in written {
+            let about = written.decision.operation;
+            if self.exists(&about, std::slice::from_ref(&written)).await? {
+                decisions.push(written.into());
+            }
+        }
+        Ok(DecisionPage { decisions, next: next.map(|next| next.to_string()) })
+    }
+}
+
+#[async_trait]
+impl AdminApi for AdminService {
+    async fn records(&self, wanted: &ListRecords) -> Result<RecordPage, ApiProblem> {
+        self.listing(wanted).await
+    }
+
+    async fn record(
+        &self,
+        subject: &RecordRef,
+        look: &ShowRecord,
+    ) -> Result<RecordDetails, ApiProblem> {
+        if look.outcome {
+            self.caller.must_be(Role::Operator)?;
+        }
+        let record = self.found(subject).await?;
+        self.shown(&record, *look).await
+    }
+
+    async fn resolve(
+        &self,
+        subject: &RecordRef,
+        order: &ResolveRecord,
+    ) -> Result<RecordDetails, ApiProblem> {
+        self.decide_happened(subject, order).await
+    }
+
+    async fn release(
+        &self,
+        subject: &RecordRef,
+        order: &ReleaseRecord,
+    ) -> Result<RecordDetails, ApiProblem> {
+        self.decide_did_not_happen(subject, order).await
+    }
+
+    async fn purge(&self, order: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {
+        self.caller.must_be(Role::Operator)?;
+        self.must_see_all()?;
+        let limit = page_size(order.limit.or(Some(PAGE_MAX)))?;
+        Ok(self.store.purge(limit).await.map_err(told)?.into())
+    }
+
+    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
+        self.caller.must_be(Role::Operator)?;
+        self.must_see_all()?;
+        self.decide_loss(order).await
+    }
+
+    async fn decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
+        let Some(operation) = &trail.operation else { return self.all_decisions(trail).await };
+        let wrong = |_| ApiProblem::bad_request(format!("operation: {operation:?} is no UUID"));
+        self.about(&operation.parse().map_err(wrong)?).await
+    }
+
+    async fn stats(&self) -> Result<StoreTotals, ApiProblem> {
+        self.must_see_all()?;
+        Ok(self.store.stats().await.map_err(told)?.into())
+    }
+
+    async fn verify(&self, order: &VerifyRecords) -> Result<VerifiedPage, ApiProblem> {
+        self.must_see_all()?;
+        let (after, limit) = (cursor(order.after.as_deref())?, page_size(order.limit)?);
+        let query = Query { after, limit, ..Query::default() };
+        let page = self.store.list(&query).await.map_err(told)?;
+        let read = (page.records.len() + page.undecodable.len()) as u64;
+        let next = page.next.map(|next| next.to_string());
+        Ok(VerifiedPage { read, undecodable: ids(&page.undecodable), next })
+    }
+}
+
+/// A record that cannot be read stays so: sending again does not help.
+pub(super) fn told(error: StoreError) -> ApiProblem {
+    if error.kind != StoreErrorKind::Undecodable {
+        return error.into();
+    }
+    tracing::warn!(%error, "the store");
+    let title = "The record cannot be read";
+    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "RECORD_UNREADABLE", title).detail(
+        "It is there, and damaged, of a newer release, or sealed with a key that is not \
+         configured: `onceward store verify` finds all of these.",
+    )
+}
+
+fn nothing(subject: &RecordRef) -> String {
+    match subject {
+        RecordRef::Operation(id) => format!("No operation {id} is here; it may be past its time."),
+        RecordRef::Record(id) => format!("No record {id} is here; it may be past its time."),
+    }
+}
+
+impl fmt::Debug for AdminService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminService").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}

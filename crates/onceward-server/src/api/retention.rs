@@ -1,0 +1,69 @@
+//! How long what operators decide is kept.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use onceward_core::{Expiry, Policy, Retention, Scope};
+
+use crate::config::{Config, RuleSettings};
+
+/// The retention of every operation: what an operator settles is kept as long as what the
+/// service would have answered.
+#[derive(Debug, Clone)]
+pub(crate) struct RetentionRules {
+    named: HashMap<String, Retention>,
+    others: Retention,
+}
+
+impl RetentionRules {
+    /// What a configuration says.
+    pub(crate) fn of(config: &Config) -> Self {
+        let named = config.operations.iter().map(|operation| {
+            let unnamed = || format!("{} {}", operation.method.0, operation.route);
+            let name = operation.name.clone().unwrap_or_else(unnamed);
+            (name, retention(&operation.settings(&config.defaults)))
+        });
+        Self { named: named.collect(), others: retention(&config.defaults) }
+    }
+
+    /// One retention for all operations.
+    pub(crate) fn everything(retention: Retention) -> Self {
+        Self { named: HashMap::new(), others: retention }
+    }
+
+    /// How long an outcome in this scope is kept, unless somebody says how long.
+    pub(crate) fn retention(&self, scope: &Scope, keep: Option<Duration>) -> Retention {
+        let configured = self.named.get(scope.operation()).copied().unwrap_or(self.others);
+        Retention { keep: keep.unwrap_or(configured.keep), ..configured }
+    }
+}
+
+fn retention(settings: &RuleSettings) -> Retention {
+    let (rules, policy) = (settings.rules(), Policy::default().retention());
+    let tombstone = match rules.expiry {
+        Some(Expiry::Tombstone(tombstone)) => tombstone,
+        Some(Expiry::Forget) | None => policy.tombstone,
+    };
+    Retention { keep: rules.ttl.unwrap_or(policy.keep), tombstone }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn an_operation_is_kept_by_its_own_ttl_or_the_default() {
+        let text = "[defaults]\nttl = \"48h\"\n[[operations]]\nroute = \"/a\"\nttl = \"7d\"\n\
+                    [[operations]]\nroute = \"/b\"\nname = \"b\"\nexpiry = \"tombstone\"\ntombstone = \"1h\"";
+        let keeping = RetentionRules::of(&Config::parse(text, Path::new("onceward.toml")).unwrap());
+        let of = |operation: &str, keep| {
+            keeping.retention(&Scope::new("t", "c", operation).unwrap(), keep)
+        };
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        assert_eq!(of("POST /a", None).keep, hours(7 * 24));
+        assert_eq!(of("b", None), Retention { keep: hours(48), tombstone: hours(1) });
+        assert_eq!(of("else", None).keep, hours(48));
+        assert_eq!(of("b", Some(hours(2))).keep, hours(2));
+    }
+}

@@ -1,0 +1,41 @@
+//! The part of the configuration that the APIs need.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+
+use super::problem::ApiProblem;
+use super::retention::RetentionRules;
+use super::tokens::{Caller, Tokens};
+
+/// Tokens and retention, as the configuration in force has them.
+pub(crate) struct ApiSettings {
+    pub(crate) tokens: Tokens,
+    /// Retention of outcomes that operators store.
+    pub(crate) retention: Arc<RetentionRules>,
+}
+
+/// The settings in force. Clones share them, so a reload reaches every API.
+#[derive(Clone)]
+pub(crate) struct CurrentApiSettings(Arc<ArcSwap<ApiSettings>>);
+
+impl CurrentApiSettings {
+    pub(crate) fn new(settings: ApiSettings) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(settings)))
+    }
+
+    /// Puts other settings in force, from the next request on.
+    pub(crate) fn replace(&self, settings: ApiSettings) {
+        self.0.store(Arc::new(settings));
+    }
+
+    /// The caller that the request's token names.
+    pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
+        self.0.load().tokens.caller(headers)
+    }
+
+    pub(crate) fn retention(&self) -> Arc<RetentionRules> {
+        Arc::clone(&self.0.load().retention)
+    }
+}

@@ -1,0 +1,95 @@
+//! The store that a configuration names, and the engine on it.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `open` | opening the store, with its sealing keys |
+//! | `probe` | whether the store answers, and how much it holds |
+
+mod open;
+mod probe;
+
+use std::sync::Arc;
+
+use onceward_core::{
+    Decisions, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery,
+};
+use onceward_stores::SharedStore;
+
+use crate::config::{Config, NotSet, StoreKind};
+use crate::resolver::{self, ConfiguredResolver, ResolverError};
+use crate::telemetry::Metrics;
+
+pub(crate) use open::OpenError;
+pub(crate) use open::{check, directory, identity, open, open_beside, open_seals};
+pub(crate) use probe::{Readiness, StoreProbe};
+
+/// The store and the engine on it. They outlive reloads of the configuration.
+pub(crate) struct Backend {
+    pub(crate) store: SharedStore,
+    pub(crate) engine: Engine,
+    pub(crate) identity: Identity,
+    /// Asked about operations whose outcome is unknown.
+    pub(crate) resolver: Option<Arc<ConfiguredResolver>>,
+    recovery: Option<Recovery>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// Why there is no engine on a store.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The store does not open.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The secret that record ids are made with is not set.
+    #[error(transparent)]
+    Identity(#[from] NotSet),
+    /// The resolver.
+    #[error(transparent)]
+    Resolver(#[from] ResolverError),
+}
+
+impl Backend {
+    /// An engine on a store, which is metered.
+    pub(crate) fn new(
+        store: SharedStore,
+        config: &Config,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, BackendError> {
+        let settings = &config.store;
+        let name = match (&settings.cache, settings.url.kind()) {
+            (Some(_), _) => "tiered",
+            (None, kind) => kind.map_or("other", StoreKind::name),
+        };
+        let store: SharedStore = Arc::new(MeteredStore::new(store, name, metrics.store.clone()));
+        let identity = identity(settings)?;
+        let resolver = resolver::open(config, &identity)?;
+        let mut engine = Engine::builder(store.clone()).identity(identity.clone());
+        let recovery = resolver.as_ref().map(|resolver| {
+            let decisions = Decisions::new(store.clone(), identity.clone());
+            Recovery::new(store.clone(), resolver.clone()).decisions(decisions)
+        });
+        if let Some(recovery) = &recovery {
+            engine = engine.recovery(recovery.clone());
+        }
+        let (engine, metrics) = (engine.build(), Arc::clone(metrics));
+        Ok(Self { store, engine, identity, resolver, recovery, metrics })
+    }
+
+    /// Records the first use of the resolver before anything is claimed. If the store fails
+    /// meanwhile, operations count as older than the resolver until it succeeds.
+    pub(crate) async fn register_resolver(&self) {
+        let Some(recovery) = &self.recovery else { return };
+        if let Err(error) = recovery.register().await {
+            tracing::warn!(%error, "the resolver's first use is not stored yet");
+        }
+    }
+
+    /// The reconciler, if there is a resolver to ask.
+    pub(crate) fn reconciler(&self, settings: ReconcilerSettings) -> Option<Reconciler> {
+        let resolver = self.resolver.clone()?;
+        let metrics = Arc::clone(&self.metrics);
+        let reconciler = Reconciler::new(self.store.clone(), resolver, self.identity.clone());
+        Some(reconciler.settings(settings).report(move |round| metrics.reconciled(round)))
+    }
+}

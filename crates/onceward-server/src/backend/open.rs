@@ -1,0 +1,131 @@
+//! Opening the store that a configuration names.
+
+use std::path::PathBuf;
+
+use onceward_core::{FullStore, Identity};
+#[cfg(feature = "postgres")]
+use onceward_stores::postgres;
+#[cfg(feature = "redis")]
+use onceward_stores::redis;
+use onceward_stores::sealed::{Keys, KeysError, Sealed};
+use onceward_stores::{Connect, ConnectError, SharedStore, embedded};
+
+use super::probe::log_health;
+use crate::config::{self, NotSet, StoreUrl, environment};
+use crate::error_chain::error_chain;
+
+/// Why a store does not open.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The store itself.
+    #[error("store.url: {url}: {why}{advice}")]
+    Store {
+        /// Which, without its login.
+        url: StoreUrl,
+        /// Why it does not open.
+        why: String,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// The sealing keys.
+    #[error("sealing keys: {0}")]
+    Keys(String),
+}
+
+/// How the configured store's record ids are made.
+pub(crate) fn identity(settings: &config::Store) -> Result<Identity, NotSet> {
+    Ok(match &settings.identity_secret_env {
+        Some(variable) => Identity::keyed(environment(variable)?.as_bytes()),
+        None => Identity::unkeyed(),
+    })
+}
+
+/// Opens the store that a configuration names, and logs what is wrong with it.
+pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenError> {
+    let opened = sealed(settings)?.open().await;
+    let store = opened.map_err(|error| refused(settings, &error, advice(&error)))?;
+    log_health(&*store).await;
+    Ok(store)
+}
+
+/// Checks the store's settings and reads its sealing keys. Opens nothing.
+pub(crate) fn check(settings: &config::Store) -> Result<(), OpenError> {
+    keys(settings)?;
+    connect(settings).check().map_err(|error| refused(settings, &error, ""))
+}
+
+/// Opens it for a command, which a gateway may have been quicker than.
+pub(crate) async fn open_beside(settings: &config::Store) -> Result<SharedStore, OpenError> {
+    sealed(settings)?.open().await.map_err(|error| not_beside(settings, &error))
+}
+
+/// Opens it for whoever works on the seals themselves; `None` if nothing is sealed.
+pub(crate) async fn open_seals(
+    settings: &config::Store,
+) -> Result<Option<Sealed<dyn FullStore>>, OpenError> {
+    let Some(keys) = keys(settings)? else { return Ok(None) };
+    let store = connect(settings).open().await.map_err(|error| not_beside(settings, &error))?;
+    Ok(Some(Sealed::new(store, keys)))
+}
+
+/// The directory that a URL leads to; `None` for stores on servers.
+pub(crate) fn directory(url: &StoreUrl) -> Result<Option<PathBuf>, ConnectError> {
+    Ok(onceward_stores::embedded_at(url.expose())?.map(|(directory, _)| directory))
+}
+
+fn connect(settings: &config::Store) -> Connect {
+    let connect = Connect::new(settings.url.expose());
+    #[cfg(feature = "tiered")]
+    if let Some(cache) = &settings.cache {
+        return connect.cache(cache.expose());
+    }
+    connect
+}
+
+fn sealed(settings: &config::Store) -> Result<Connect, OpenError> {
+    let connect = connect(settings);
+    Ok(match keys(settings)? {
+        Some(keys) => connect.sealed(keys),
+        None => connect,
+    })
+}
+
+fn keys(settings: &config::Store) -> Result<Option<Keys>, OpenError> {
+    let refused = |error: KeysError| OpenError::Keys(error.to_string());
+    let variable = settings.sealing_keys_env.as_ref().map(|it| Keys::from_env(it));
+    let file = || settings.sealing_keys_file.as_ref().map(Keys::from_file);
+    variable.or_else(file).transpose().map_err(refused)
+}
+
+fn refused(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
+    OpenError::Store { url: settings.url.clone(), why: error_chain(error), advice }
+}
+
+fn not_beside(settings: &config::Store, error: &ConnectError) -> OpenError {
+    let advice = match error {
+        ConnectError::Embedded(embedded::OpenError::Locked { .. }) => {
+            "; or, if that is a gateway, ask it: --admin http://ADDRESS, with a token of its \
+             [[tokens]] in ONCEWARD_TOKEN"
+        }
+        other => advice(other),
+    };
+    refused(settings, error, advice)
+}
+
+/// What an operator can do about a server that does not let us in.
+fn advice(error: &ConnectError) -> &'static str {
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    const UNREACHABLE: &str = "; see that the server runs and that host, port, login and TLS are \
+        right, then try again";
+    match error {
+        #[cfg(feature = "postgres")]
+        ConnectError::Postgres(error) => match **error {
+            postgres::OpenError::Unreachable { .. } => UNREACHABLE,
+            _ => "",
+        },
+        #[cfg(feature = "redis")]
+        ConnectError::Redis(redis::OpenError::Unavailable(_)) => UNREACHABLE,
+        _ => "",
+    }
+}

@@ -1,0 +1,127 @@
+//! What is seen of the store: whether it answers, and how much it holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward_core::{FullStore, Health, RecordId, Stats, StoreError};
+use onceward_stores::SharedStore;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// Longer than any call of a store that is well.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Looks at the store for operators. Counting can mean to look at every record, so it is
+/// done no more often than the store bears.
+#[derive(Clone)]
+pub(crate) struct StoreProbe {
+    store: SharedStore,
+    every: Duration,
+    last: Arc<Mutex<Last>>,
+}
+
+/// Whether requests can be guarded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// Claims are granted; what may soon keep the store from that.
+    Ready { warnings: Vec<String> },
+    /// No claims are granted, and why.
+    Trouble(String),
+}
+
+async fn look(store: &dyn FullStore) -> Result<Health, StoreError> {
+    let nothing = RecordId::from_bytes([0; 32]);
+    store.get(&nothing).await?;
+    store.health().await
+}
+
+/// Logs what an operator should know of a store that was just opened.
+pub(crate) async fn log_health(store: &dyn FullStore) {
+    match timeout(PATIENCE, store.health()).await {
+        Ok(Ok(Health { refuses, warnings })) => {
+            if let Some(why) = refuses {
+                tracing::error!("the store grants no claims: {why}");
+            }
+            warnings.iter().for_each(|warning| tracing::warn!("the store: {warning}"));
+        }
+        Ok(Err(error)) => tracing::warn!(%error, "the store"),
+        Err(_late) => tracing::warn!("the store does not answer in {PATIENCE:?}"),
+    }
+}
+
+/// The last count, and when the next may be.
+#[derive(Default)]
+struct Last {
+    stats: Option<Stats>,
+    next: Option<Instant>,
+}
+
+impl StoreProbe {
+    pub(crate) fn new(store: SharedStore, every: Duration) -> Self {
+        Self { store, every, last: Arc::default() }
+    }
+
+    /// Whether the store answers and grants claims. Asks for a record that no key has.
+    pub(crate) async fn readiness(&self) -> Readiness {
+        match timeout(PATIENCE, look(&*self.store)).await {
+            Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::Trouble(why),
+            Ok(Ok(Health { refuses: None, warnings })) => Readiness::Ready { warnings },
+            Ok(Err(error)) => Readiness::Trouble(error.to_string()),
+            Err(_late) => Readiness::Trouble(format!("no answer in {PATIENCE:?}")),
+        }
+    }
+
+    /// How much it holds, or did when it was counted last.
+    pub(crate) async fn stats(&self) -> Option<Stats> {
+        if self.is_due()
+            && let Ok(Ok(stats)) = timeout(PATIENCE, self.store.stats()).await
+        {
+            self.last.lock().stats = Some(stats);
+        }
+        self.last.lock().stats.clone()
+    }
+
+    /// Whoever is told so counts, and nobody else meanwhile.
+    fn is_due(&self) -> bool {
+        let (mut last, now) = (self.last.lock(), Instant::now());
+        let due = last.next.is_none_or(|next| next <= now);
+        if due {
+            last.next = Some(now + self.every);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onceward_testkit::clock::ManualClock;
+    use onceward_testkit::faulty::{Call, Fault, FaultyStore};
+
+    #[tokio::test(start_paused = true)]
+    async fn trouble_is_told_and_goes_away() {
+        let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
+        let census = StoreProbe::new(store.clone(), Duration::ZERO);
+        let ready = Readiness::Ready { warnings: Vec::new() };
+        assert_eq!(census.readiness().await, ready);
+        store.on_next(1, Call::Admin, Fault::Fail);
+        assert!(matches!(census.readiness().await, Readiness::Trouble(_)));
+        store.on_next(1, Call::Admin, Fault::Hang);
+        let late = Readiness::Trouble("no answer in 3s".to_owned());
+        assert_eq!(census.readiness().await, late);
+        assert_eq!(census.readiness().await, ready);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_are_counted_no_more_often_than_allowed() {
+        let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
+        let census = StoreProbe::new(store.clone(), Duration::from_secs(60));
+        assert!(census.stats().await.is_some());
+        store.on_every(Call::Admin, Fault::Hang);
+        let begun = Instant::now();
+        assert!(census.stats().await.is_some());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert!(census.stats().await.is_some(), "the last count");
+    }
+}

@@ -1,0 +1,160 @@
+//! Looking at an operation.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use onceward_core::{DownstreamKey, Operation, OperationId};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+use super::access::{Reader, exists_for};
+use super::claim::named;
+use super::openapi::{NotThere, Reading};
+use super::result::{BytesBody, ClaimResult};
+use super::{Claims, timed};
+use crate::api::{ApiProblem, Caller, RecordState, Rfc3339};
+
+/// An operation by the key that it was claimed under.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ByKey {
+    /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    tenant: Option<String>,
+    /// Who asked for it.
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    caller: Option<String>,
+    /// What is done.
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    operation: String,
+    /// The name of the intent.
+    #[param(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$")]
+    key: String,
+}
+
+/// Where an operation stands.
+#[derive(Serialize, ToSchema)]
+pub(super) struct View {
+    /// Its name.
+    #[schema(format = Uuid)]
+    operation_id: String,
+    /// Where it stands now.
+    state: RecordState,
+    /// Whose data it is about.
+    tenant: String,
+    /// Who asked for it.
+    caller: String,
+    /// What is done.
+    operation: String,
+    /// How often it was granted.
+    attempts: u32,
+    /// The fence of the last grant.
+    #[schema(minimum = 0)]
+    fence: u64,
+    /// The key that attempts hand to the next system: to look there for what came of it.
+    downstream_key: String,
+    /// First grant, on the store's clock.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Rfc3339,
+    /// Last change, on the store's clock.
+    #[schema(value_type = String, format = DateTime)]
+    updated_at: Rfc3339,
+    /// What came of it, if that was JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Value, required = false)]
+    result: Option<Box<RawValue>>,
+    /// What came of it, if that was something else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    bytes: Option<BytesBody>,
+}
+
+/// Look at an operation.
+#[utoipa::path(
+    get,
+    path = "/v1/claims/{operation_id}",
+    operation_id = "get",
+    params(("operation_id" = String, Path, format = Uuid, description = "The operation's name")),
+    responses((status = 200, body = View, description = "Where it stands"), NotThere, Reading)
+)]
+pub(super) async fn get(
+    State(claims): State<Arc<Claims>>,
+    Reader(caller): Reader,
+    Path(operation_id): Path<String>,
+) -> Result<Json<View>, ApiProblem> {
+    let id = operation_id.parse().map_err(|_| nothing())?;
+    claims.look(&caller, &id).await.map(Json)
+}
+
+/// Look at an operation by the key that it was claimed under.
+#[utoipa::path(
+    get,
+    path = "/v1/claims",
+    operation_id = "get_by_key",
+    params(ByKey),
+    responses((status = 200, body = View, description = "Where it stands"), NotThere, Reading)
+)]
+pub(super) async fn get_by_key(
+    State(claims): State<Arc<Claims>>,
+    Reader(caller): Reader,
+    query: Result<Query<ByKey>, QueryRejection>,
+) -> Result<Json<View>, ApiProblem> {
+    let told = "the query has operation and key, and may have tenant and caller, each once";
+    let Query(by) = query.map_err(|_| ApiProblem::bad_request(told))?;
+    let (tenant, on_behalf_of) = (by.tenant.as_deref(), by.caller.as_deref());
+    let found = named(&caller, tenant, on_behalf_of, &by.operation, &by.key);
+    // Whether it is there is nobody's business who may not see it.
+    let (scope, key) = found.map_err(|it| if it.status == 403 { nothing() } else { it })?;
+    let id = claims.engine.identity().record_id(&scope, &key);
+    let record = timed(claims.store.get(&id)).await?.ok_or_else(nothing)?;
+    claims.look(&caller, &record.operation).await.map(Json)
+}
+
+impl Claims {
+    async fn look(&self, caller: &Caller, id: &OperationId) -> Result<View, ApiProblem> {
+        let operation = timed(self.engine.operation(id)).await?;
+        let operation = operation.filter(|it| exists_for(caller, it.scope.tenant()));
+        operation.as_ref().map(View::of).ok_or_else(nothing)
+    }
+}
+
+fn nothing() -> ApiProblem {
+    ApiProblem::not_found("There is no such operation, or it is past its time.")
+}
+
+impl View {
+    fn of(operation: &Operation) -> Self {
+        let ClaimResult { result, bytes } =
+            operation.outcome.as_ref().map(ClaimResult::of).unwrap_or_default();
+        Self {
+            operation_id: operation.id.to_string(),
+            state: operation.standing.into(),
+            tenant: operation.scope.tenant().to_owned(),
+            caller: operation.scope.caller().to_owned(),
+            operation: operation.scope.operation().to_owned(),
+            attempts: operation.attempts,
+            fence: operation.fence.0,
+            downstream_key: DownstreamKey::of(&operation.id).as_str().to_owned(),
+            created_at: operation.created_at.into(),
+            updated_at: operation.updated_at.into(),
+            result,
+            bytes,
+        }
+    }
+}

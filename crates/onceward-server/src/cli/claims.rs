@@ -1,0 +1,133 @@
+//! `onceward claims`: the claims API without a gateway.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use clap::Args;
+use onceward_core::{ReconcilerSettings, Sweeper, SystemAmbient};
+use tokio::task::JoinSet;
+
+use super::process::{Event, Signals, runtime};
+use super::service_manager::Notice;
+use crate::admin::{AdminRoutes, Monitoring};
+use crate::api::{self, ApiSettings, CurrentApiSettings, RetentionRules, Tokens};
+use crate::backend::{self, Backend, StoreProbe};
+use crate::claims::Claims;
+use crate::config::{self, Config, StoreKind, StoreUrl};
+use crate::net::{BoundAddress, UpstreamHealth};
+use crate::telemetry::{self, Metrics};
+
+/// Arguments of `onceward claims`.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ClaimsArgs {
+    /// Where workers connect [default: 127.0.0.1:8090]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where records are kept: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
+    /// [default: file:./onceward-data]
+    ///
+    /// Others can read a command line: put a URL with a password into a configuration file.
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
+    /// A configuration file, with [[tokens]]; what is given beside it goes before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ClaimsArgs {
+    /// The file's settings, and those of the command line over them.
+    fn config(&self) -> Result<(Config, config::Claims), Box<dyn Error>> {
+        let path = self.config.as_ref().ok_or(
+            "who may claim? name tokens in a file: --config onceward.toml with [[tokens]] (name, \
+             role = \"worker\", secret_env)",
+        )?;
+        let mut config = Config::read(path)?;
+        let mut claims = config.claims.unwrap_or_default();
+        if let Some(address) = self.listen {
+            claims.address = address;
+        }
+        if let Some(url) = &self.store {
+            config.store.url.clone_from(url);
+        }
+        config.claims = Some(claims);
+        config.check()?;
+        Ok((config, claims))
+    }
+}
+
+/// Runs until SIGTERM or Ctrl-C.
+pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
+    let (config, claims) = args.config()?;
+    runtime()?.block_on(async {
+        let traces = telemetry::start(&config.telemetry)?;
+        let mut signals = Signals::new()?;
+        let store = backend::open(&config.store).await?;
+        let backend = Backend::new(store, &config, &Metrics::new())?;
+        backend.register_resolver().await;
+        let settings = CurrentApiSettings::new(ApiSettings {
+            tokens: Tokens::read(&config.tokens)?,
+            retention: Arc::new(RetentionRules::everything(claims.retention())),
+        });
+        let bound = BoundAddress::bind("claims.address (--listen)", claims.address)?;
+        let admin_bound = config.admin.map(|it| BoundAddress::bind("admin.address", it.address));
+        let (address, url) = (bound.address(), &config.store.url);
+        let mut serving = JoinSet::new();
+        serving.spawn(api::serve(bound, Claims::new(&backend, claims, settings.clone()).router())?);
+        println!("onceward: claims at http://{address}/v1/claims, records in {url}");
+        if let Some(bound) = admin_bound.transpose()? {
+            println!("onceward: metrics at http://{}/metrics", bound.address());
+            serving.spawn(api::serve(bound, admin(&backend, &config, settings))?);
+        }
+        start_background(&mut serving, &backend, &config, claims);
+        Notice::Ready.send();
+        let stopped = async {
+            while let Event::Reload = signals.next().await {
+                tracing::warn!("claims do not read their configuration again: restart them");
+            }
+        };
+        tokio::select! {
+            _ended = serving.join_next() => {}
+            () = stopped => println!("onceward: stopping"),
+        }
+        if let Some(traces) = traces {
+            traces.end().await;
+        }
+        Ok(())
+    })
+}
+
+/// Metrics, health and the admin API.
+fn admin(backend: &Backend, config: &Config, settings: CurrentApiSettings) -> Router {
+    let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
+    let monitoring = Monitoring {
+        metrics: Arc::clone(&backend.metrics),
+        probe: StoreProbe::new(backend.store.clone(), every),
+        upstream: UpstreamHealth::default(),
+    };
+    let (store, identity) = (backend.store.clone(), backend.identity.clone());
+    monitoring.router().merge(AdminRoutes { store, identity, settings }.router())
+}
+
+/// The sweeper and the reconciler, which run for as long as the program does.
+fn start_background(
+    running: &mut JoinSet<()>,
+    backend: &Backend,
+    config: &Config,
+    claims: config::Claims,
+) {
+    let sweeper = Sweeper::new(backend.store.clone(), Arc::new(SystemAmbient::new()));
+    running.spawn(sweeper.run());
+    let settings = config.reconciler.settings(&config.defaults);
+    let settings = ReconcilerSettings { retention: claims.retention(), ..settings };
+    if let Some(reconciler) = backend.reconciler(settings) {
+        running.spawn(reconciler.run());
+    }
+    if let Some(resolver) = backend.resolver.clone() {
+        // Not one of those whose end ends the program.
+        tokio::spawn(resolver.probe_until_passed());
+    }
+}

@@ -1,0 +1,104 @@
+//! `onceward config`: checks a file, prints the reference, explains a setting.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use super::process::runtime;
+use super::{exit, exit_with};
+use crate::config::{self, Config, lint};
+use crate::gateway::Gateway;
+use crate::resolver::ProbeError;
+use crate::telemetry;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Check a file: mistakes are errors, unwise settings are warnings
+    ///
+    /// Builds what the gateway builds, so the files and environment variables that the file names
+    /// must be there. The store is not opened. A [resolver] is asked about an operation that does
+    /// not exist.
+    ///
+    /// Examples:
+    ///   onceward config check onceward.toml
+    ///   onceward config check onceward.toml --deny-warnings
+    ///   onceward config check onceward.toml --offline
+    #[command(verbatim_doc_comment)]
+    Check {
+        /// The file
+        file: PathBuf,
+        /// Fail on warnings too
+        #[arg(long)]
+        deny_warnings: bool,
+        /// Do not ask the resolver
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Print a file with every setting and its default
+    PrintDefault,
+    /// Say what a setting means
+    ///
+    /// Examples:
+    ///   onceward config explain defaults.ttl
+    ///   onceward config explain upstream
+    #[command(verbatim_doc_comment)]
+    Explain {
+        /// A setting, or a section; all of them without it
+        setting: Option<String>,
+    },
+}
+
+impl ConfigCommand {
+    pub(super) fn run(self) -> ExitCode {
+        match self {
+            Self::Check { file, deny_warnings, offline } => match check(&file, offline) {
+                Ok(warnings) if deny_warnings && warnings > 0 => ExitCode::FAILURE,
+                Ok(_) => ExitCode::SUCCESS,
+                Err(error) => exit_with(&error),
+            },
+            Self::PrintDefault => {
+                print!("{}", config::REFERENCE);
+                ExitCode::SUCCESS
+            }
+            Self::Explain { setting } => exit(explain(setting.as_deref().unwrap_or_default())),
+        }
+    }
+}
+
+/// Prints all warnings about a file, and counts them.
+fn check(file: &Path, offline: bool) -> Result<usize, Box<dyn Error>> {
+    let config = Config::read(file)?;
+    let mut warnings: Vec<String> = lint(&config).iter().map(ToString::to_string).collect();
+    let (operations, upstream) = (config.operations.len(), config.upstream.url.clone());
+    telemetry::check(&config.telemetry)?;
+    let checked = runtime()?.block_on(async {
+        match Gateway::check(config)? {
+            Some(resolver) if !offline => match resolver.probe().await {
+                Ok(()) => Ok(None),
+                Err(ProbeError::Unreachable(why)) => Ok(Some(why)),
+                Err(wrong @ (ProbeError::NoResolver(_) | ProbeError::Untrue(_))) => {
+                    Err(wrong.into())
+                }
+            },
+            _ => Ok(None),
+        }
+    });
+    let checked: Result<_, Box<dyn Error>> = checked;
+    warnings.extend(checked.as_ref().ok().cloned().flatten());
+    for warning in &warnings {
+        println!("warning: {warning}");
+    }
+    checked?;
+    println!("{}: fine; {operations} named operations, upstream {upstream}", file.display());
+    Ok(warnings.len())
+}
+
+fn explain(setting: &str) -> Result<(), Box<dyn Error>> {
+    let text = config::explain(setting).ok_or_else(|| {
+        format!("there is no setting {setting:?}; see `onceward config print-default`")
+    })?;
+    print!("{text}");
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! `onceward gateway`: the gateway as a process, with signals, a pid file and reloads.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::process::{Event, Signals, runtime};
+use super::reload::{PidFile, ReloadLog};
+use super::service_manager::Notice;
+use crate::config::{self, Config, StoreUrl, UpstreamUrl, lint};
+use crate::gateway::Gateway;
+use crate::telemetry;
+
+/// Arguments of `onceward gateway`.
+#[derive(Debug, Clone, Default, Args)]
+pub(super) struct GatewayArgs {
+    /// The service behind the gateway
+    #[arg(long, value_name = "URL")]
+    upstream: Option<UpstreamUrl>,
+    /// Where clients connect [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where records are kept: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
+    /// [default: file:./onceward-data]
+    ///
+    /// Others can read a command line: put a URL with a password into a configuration file.
+    #[arg(long, value_name = "URL")]
+    store: Option<StoreUrl>,
+    /// All callers are one and share their keys; without it, a retry must come with the
+    /// credentials of the first request
+    #[arg(long)]
+    single_tenant: bool,
+    /// Metrics and health, for operators only
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+    /// A configuration file; what is given beside it goes before it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write the process id here, for `onceward reload`
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+}
+
+impl GatewayArgs {
+    /// The file's settings, and those of the command line over them.
+    fn config(&self) -> Result<Config, Box<dyn Error>> {
+        let mut config = match &self.config {
+            Some(path) => Config::read(path)?,
+            None => Config::default(),
+        };
+        if self.config.is_none() && self.upstream.is_none() {
+            return Err("where do requests go? give --upstream http://…, or --config FILE".into());
+        }
+        if let Some(url) = &self.upstream {
+            config.upstream.url = url.clone();
+        }
+        if let Some(address) = self.listen {
+            config.listeners.truncate(1);
+            config.listeners[0].address = address;
+        }
+        if let Some(url) = &self.store {
+            config.store.url.clone_from(url);
+        }
+        if let Some(address) = self.admin {
+            config.admin = Some(config::Admin { address });
+        }
+        config.scope.single_tenant |= self.single_tenant;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+/// Runs until SIGTERM or Ctrl-C.
+pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
+    let config = args.config()?;
+    runtime()?.block_on(async {
+        let traces = telemetry::start(&config.telemetry)?;
+        let mut signals = Signals::new()?;
+        let warnings = lint(&config);
+        let (upstream, store) = (config.upstream.url.clone(), config.store.url.clone());
+        let gateway = Gateway::start(config).await?;
+        for address in gateway.addresses() {
+            println!("onceward: http://{address} → {upstream}, records in {store}");
+        }
+        if let Some(address) = gateway.admin() {
+            println!("onceward: metrics at http://{address}/metrics");
+        }
+        if let Some(address) = gateway.claims() {
+            println!("onceward: claims at http://{address}/v1/claims");
+        }
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let mut reloads = args.pid_file.as_deref().map(ReloadLog::create).transpose()?;
+        let pid_file = args.pid_file.as_deref().map(PidFile::write).transpose()?;
+        Notice::Ready.send();
+        while let Event::Reload = signals.next().await {
+            let reloaded = reload_from(&gateway, args);
+            if let Some(reloads) = &mut reloads {
+                reloads.add(reloaded.err());
+            }
+        }
+        println!("onceward: stopping");
+        Notice::Stopping(gateway.drain()).send();
+        let drained = gateway.stop().await;
+        tracing::info!(?drained, "stopped");
+        if let Some(traces) = traces {
+            traces.end().await;
+        }
+        drop((pid_file, reloads));
+        Ok(())
+    })
+}
+
+/// Reads the configuration again; why it was refused.
+fn reload_from(gateway: &Gateway, args: &GatewayArgs) -> Result<(), String> {
+    let reloaded = args.config().and_then(|config: Config| {
+        let warnings = lint(&config);
+        gateway.reload(config)?;
+        Ok(warnings)
+    });
+    match reloaded {
+        Ok(warnings) => {
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+            tracing::info!("the configuration was read again");
+            Ok(())
+        }
+        Err(error) => {
+            tracing::error!(%error, "not reloaded; the configuration before stays");
+            Err(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `onceward reload`: tells a running gateway to read its configuration again, and waits for
+//! the result, which the gateway leaves beside its pid file.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Tells the process in a pid file to reload, and waits for the result.
+pub(super) fn run(pid_file: &Path) -> Result<(), Box<dyn Error>> {
+    let text = std::fs::read_to_string(pid_file)
+        .map_err(|error| format!("{}: {error}", pid_file.display()))?;
+    let pid: u32 = text
+        .trim()
+        .parse()
+        .map_err(|_| format!("{} does not hold a process id", pid_file.display()))?;
+    let before = LastReload::read(pid_file)?.number;
+    let sent = Command::new("kill").args(["-HUP", &pid.to_string()]).status()?;
+    if !sent.success() {
+        return Err(format!("process {pid} cannot be signalled").into());
+    }
+    let give_up = Instant::now() + RELOAD_TIMEOUT;
+    while Instant::now() < give_up {
+        let last = LastReload::read(pid_file)?;
+        if last.number > before {
+            let refused = |why| format!("not reloaded; the configuration before stays: {why}");
+            return last.refused.map_or(Ok(()), |why| Err(refused(why).into()));
+        }
+        thread::sleep(RELOAD_POLL);
+    }
+    Err(format!("process {pid} did not say in {RELOAD_TIMEOUT:?} whether it reloaded").into())
+}
+
+/// Longest wait for a gateway that reads its configuration again: much longer than that takes.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between two looks at the result.
+const RELOAD_POLL: Duration = Duration::from_millis(20);
+
+/// The result of the last reload, in a file beside the pid file (`PID_FILE.reload`).
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct LastReload {
+    /// Counted from the start of the gateway.
+    number: u64,
+    /// Why the configuration was refused, if it was.
+    refused: Option<String>,
+}
+
+impl LastReload {
+    fn read(pid_file: &Path) -> Result<Self, String> {
+        let path = beside(pid_file, "reload");
+        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let text = std::fs::read(&path).map_err(|error| {
+            told(&format!("{error}; is it the --pid-file of a gateway of this version?"))
+        })?;
+        serde_json::from_slice(&text).map_err(|error| told(&error))
+    }
+}
+
+/// Writes the results of reloads. Its file is gone with the gateway.
+pub(super) struct ReloadLog<'p> {
+    pid_file: &'p Path,
+    last: LastReload,
+}
+
+impl<'p> ReloadLog<'p> {
+    pub(super) fn create(pid_file: &'p Path) -> Result<Self, String> {
+        let log = Self { pid_file, last: LastReload::default() };
+        log.write()?;
+        Ok(log)
+    }
+
+    pub(super) fn add(&mut self, refused: Option<String>) {
+        self.last = LastReload { number: self.last.number + 1, refused };
+        if let Err(error) = self.write() {
+            tracing::error!(%error, "the result of the reload cannot be told");
+        }
+    }
+
+    /// Whole, whenever it is read.
+    fn write(&self) -> Result<(), String> {
+        let (path, new) = (beside(self.pid_file, "reload"), beside(self.pid_file, "reload.new"));
+        let text = serde_json::to_vec(&self.last).map_err(|error| error.to_string())?;
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
+        written.map_err(|error| format!("{}: {error}", path.display()))
+    }
+}
+
+impl Drop for ReloadLog<'_> {
+    fn drop(&mut self) {
+        let _perhaps_gone_already = std::fs::remove_file(beside(self.pid_file, "reload"));
+    }
+}
+
+fn beside(pid_file: &Path, what: &str) -> PathBuf {
+    let mut name = pid_file.as_os_str().to_owned();
+    name.push(format!(".{what}"));
+    name.into()
+}
+
+/// Gone with the gateway.
+pub(super) struct PidFile<'p>(&'p Path);
+
+impl<'p> PidFile<'p> {
+    pub(super) fn write(path: &'p Path) -> Result<Self, String> {
+        let written = std::fs::write(path, format!("{}\n", std::process::id()));
+        written.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for PidFile<'_> {
+    fn drop(&mut self) {
+        let _perhaps_gone_already = std::fs::remove_file(self.0);
+    }
+}

@@ -1,0 +1,79 @@
+//! Giving space back, and bringing tables up to date.
+
+use onceward_stores::embedded::EmbeddedStore;
+
+use crate::cli::Fallible;
+use crate::cli::failure::Failure;
+use crate::cli::interrupt::{Interrupt, Interrupted};
+use crate::cli::output::{self, size};
+use crate::cli::progress::Progress;
+use crate::cli::target::must_exist;
+use crate::config::{self, StoreKind};
+
+pub(super) async fn compact(settings: &config::Store) -> Fallible {
+    match settings.url.kind() {
+        Some(StoreKind::Embedded) => compact_directory(settings).await,
+        Some(StoreKind::Postgres) => {
+            Err("PostgreSQL gives space back by itself (autovacuum). After large deletions run \
+             VACUUM (ANALYZE) onceward.idempotency_record there (with your schema's name); \
+             VACUUM FULL makes the file smaller, and locks the table meanwhile"
+                .into())
+        }
+        Some(StoreKind::Redis) => {
+            Err("Redis frees memory as records expire; there is nothing to compact".into())
+        }
+        Some(StoreKind::Memory) | None => Err("there is nothing to compact".into()),
+    }
+}
+
+async fn compact_directory(settings: &config::Store) -> Fallible {
+    must_exist(settings)?;
+    let at = onceward_stores::embedded_at(settings.url.expose()).map_err(|it| it.to_string())?;
+    let Some((directory, options)) = at else { return Err("it is no directory".into()) };
+    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(directory, options));
+    let store = opening.await.map_err(|error| error.to_string())?;
+    let store = store.map_err(|error| format!("{error}; a gateway compacts by itself"))?;
+    let mut interrupt = Interrupt::listen()?;
+    let mut progress = Progress::new("bytes", None);
+    let compacting = store.compact(|at| progress.at(at.disk_bytes));
+    let stopped = |Interrupted| {
+        let how_far = "what was rewritten stays so, and no record is lost; run it again";
+        Failure::Interrupted(how_far.to_owned())
+    };
+    let end = interrupt.or(compacting).await.map_err(stopped)?;
+    drop(progress);
+    let end = end.map_err(|error| error.to_string())?;
+    let (files, dead) = (size(end.disk_bytes), size(end.dead_bytes));
+    output::line(format!("the files take {files} now, {dead} of it dead"))
+}
+
+#[cfg(feature = "postgres")]
+pub(super) async fn migrate(settings: &config::Store, dry_run: bool) -> Fallible {
+    use onceward_stores::postgres::PostgresStore;
+
+    let at = onceward_stores::postgres_at(settings.url.expose()).map_err(|it| it.to_string())?;
+    let Some((url, options)) = at else { return nothing_to_migrate() };
+    let failed = |error: onceward_stores::postgres::OpenError| {
+        Failure::Told(format!("{}: {error}", settings.url))
+    };
+    if dry_run {
+        let plan = PostgresStore::pending_migrations(&url, &options).await.map_err(failed)?;
+        let plan = if plan.is_empty() { "-- the tables are up to date" } else { &plan };
+        return output::line(plan.trim_end());
+    }
+    // Not left off in the middle: it is one transaction, and short.
+    let applied = PostgresStore::migrate(&url, &options).await.map_err(failed)?;
+    output::line(match applied {
+        0 => "the tables were up to date".to_owned(),
+        applied => format!("{applied} migrations were applied"),
+    })
+}
+
+#[cfg(not(feature = "postgres"))]
+pub(super) async fn migrate(_: &config::Store, _: bool) -> Fallible {
+    nothing_to_migrate()
+}
+
+fn nothing_to_migrate() -> Fallible {
+    Err("only postgres: stores have tables; others need no migration".into())
+}

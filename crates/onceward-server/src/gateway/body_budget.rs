@@ -1,0 +1,68 @@
+//! Memory for the bodies of protected requests, which are read whole.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use http_body::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::problem::Problem;
+
+/// All the room there is, counted in KiB.
+#[derive(Clone)]
+pub(crate) struct BodyBudget(Arc<Semaphore>);
+
+/// A part of it, given back when dropped.
+pub(crate) struct ReservedBody {
+    _part: OwnedSemaphorePermit,
+}
+
+impl BodyBudget {
+    pub(crate) fn new(bytes: u64) -> Self {
+        let kibibytes = usize::try_from(bytes / 1024).unwrap_or(usize::MAX);
+        Self(Arc::new(Semaphore::new(kibibytes.min(Semaphore::MAX_PERMITS))))
+    }
+
+    /// BodyBudget for a body as long as it says that it is, or as long as it may be. One that is too
+    /// long is refused unread, and needs none.
+    pub(super) fn reserve(
+        &self,
+        body: &impl Body,
+        bytes_max: u64,
+    ) -> Result<ReservedBody, Problem<'static>> {
+        let bytes = body.size_hint().upper().unwrap_or(bytes_max);
+        let bytes = if bytes > bytes_max { 0 } else { bytes };
+        let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+        let part = Arc::clone(&self.0).try_acquire_many_owned(kibibytes);
+        part.map(|part| ReservedBody { _part: part }).map_err(|_| FULL)
+    }
+}
+
+const FULL: Problem<'static> = Problem {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    code: "GATEWAY_BUSY",
+    title: "The gateway is busy",
+    detail: "Too many large requests are being read. Nothing was executed; send it again with the \
+             same key.",
+    retryable: true,
+    same_key: true,
+    operation: None,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http_body_util::Full;
+
+    #[test]
+    fn room_is_taken_by_length_and_given_back() {
+        let budget = BodyBudget::new(10 * 1024);
+        let body = |bytes: usize| Full::new(Bytes::from(vec![0; bytes]));
+        let first = budget.reserve(&body(6000), 8192).ok();
+        assert!(first.is_some() && budget.reserve(&body(6000), 8192).is_err());
+        assert!(budget.reserve(&body(9000), 8192).is_ok(), "too long, so it is not read");
+        drop(first);
+        assert!(budget.reserve(&body(6000), 8192).is_ok());
+    }
+}

@@ -1,0 +1,202 @@
+//! What a configuration makes of the gateway: the layer, and what stands around it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use http::Request;
+use http::request::Parts;
+use onceward_http::{
+    Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
+    Operation, ProblemFormat, Scoped, Source,
+};
+
+use super::body_budget::BodyBudget;
+use super::cors::Cors;
+use super::headers::{self, Peer};
+use super::loop_detection::LoopDetector;
+use super::quota::Quota;
+use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
+use crate::backend::Backend;
+use crate::config::{self, Caps, Config, NotSet, Owner, Quotas, environment};
+
+/// A configuration, ready to serve. A reload makes a new one on the same engine.
+pub(crate) struct ConfigSnapshot {
+    pub(crate) config: Config,
+    pub(crate) layer: OncewardLayer,
+    pub(crate) body_budget: BodyBudget,
+    /// Which pages may read refusals.
+    pub(crate) cors: Cors,
+    /// How the gateway's own refusals are written.
+    pub(crate) format: Arc<ProblemFormat>,
+    pub(crate) loop_detector: Arc<LoopDetector>,
+}
+
+/// What outlives reloads.
+pub(crate) struct GatewayState {
+    pub(crate) backend: Backend,
+    body_budget: BodyBudget,
+    loop_detector: Arc<LoopDetector>,
+}
+
+impl GatewayState {
+    pub(crate) fn new(backend: Backend, config: &Config) -> Self {
+        let body_budget = BodyBudget::new(config.limits.buffer_bytes.0);
+        Self { backend, body_budget, loop_detector: Arc::new(LoopDetector::new()) }
+    }
+}
+
+/// Why a configuration cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// The layer refuses its rules.
+    #[error(transparent)]
+    Layer(#[from] InvalidLayer),
+    /// A file that it names cannot be read.
+    #[error("{path}: {why}")]
+    File {
+        /// Which file.
+        path: std::path::PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// An environment variable that it names is not there.
+    #[error(transparent)]
+    Environment(#[from] NotSet),
+    /// The keys that tokens are verified by.
+    #[error("[scope.jwt]: {0}")]
+    Jwks(#[from] InvalidJwks),
+    /// Tokens of the APIs.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+}
+
+/// What the APIs need of a configuration.
+pub(crate) fn api_settings(config: &Config) -> Result<ApiSettings, SnapshotError> {
+    let retention = Arc::new(RetentionRules::of(config));
+    Ok(ApiSettings { tokens: Tokens::read(&config.tokens)?, retention })
+}
+
+impl ConfigSnapshot {
+    pub(crate) fn build(config: Config, state: &GatewayState) -> Result<Self, SnapshotError> {
+        let backend = &state.backend;
+        let jwt = config.scope.jwt.as_ref().map(verifier).transpose()?;
+        let mut layer = scoped(&config, jwt.as_ref(), backend);
+        for operation in &config.operations {
+            layer = layer.operation(named(operation, &config));
+        }
+        layer = if config.protect_others {
+            layer.others(config.defaults.rules())
+        } else {
+            layer.only_named()
+        };
+        let quotas = quotas(&config);
+        if (quotas.caller(), quotas.total) != (Caps::NONE, Caps::NONE) {
+            layer = layer.admission(Arc::new(quota(&quotas, &config, backend)));
+        }
+        let layer = layer.observer(Arc::clone(&backend.metrics) as Arc<dyn Observer>).build()?;
+        let (cors, format) = (Cors::new(&config.cors), Arc::new(config.problem_format()));
+        let (body_budget, loop_detector) =
+            (state.body_budget.clone(), Arc::clone(&state.loop_detector));
+        Ok(Self { layer, config, body_budget, cors, format, loop_detector })
+    }
+
+    /// Takes out of a request what only trusted peers may say.
+    pub(crate) fn distrust<B>(&self, request: &mut Request<B>, peer: &Peer) {
+        if peer.trusted {
+            return;
+        }
+        headers::remove_forwarding(request.headers_mut());
+        for owner in [&self.config.scope.tenant, &self.config.scope.caller] {
+            if let Some(Owner::Header(name)) = owner {
+                request.headers_mut().remove(&name.0);
+            }
+        }
+    }
+}
+
+/// The quotas that can be counted: where all callers are one, what one of them may use would
+/// hold for everybody.
+fn quotas(config: &Config) -> Quotas {
+    match config.scope.single_tenant {
+        true => Quotas { total: config.quotas.total, ..Quotas::UNLIMITED },
+        false => config.quotas,
+    }
+}
+
+fn quota(quotas: &Quotas, config: &Config, backend: &Backend) -> Quota {
+    const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+    let retention = config.defaults.ttl.map_or(DAY, |ttl| ttl.0);
+    Quota::new(quotas, retention, backend.store.clone(), backend.identity.clone())
+}
+
+fn scoped(config: &Config, jwt: Option<&Jwt>, backend: &Backend) -> LayerBuilder<Scoped> {
+    let layer = Onceward::layer(backend.engine.clone());
+    let mut layer = layer.single_tenant().problem_format(config.problem_format());
+    if config.scope.single_tenant {
+        return layer;
+    }
+    if let Some(tenant) = &config.scope.tenant {
+        layer = layer.tenant(source(tenant, jwt));
+    }
+    if let Some(caller) = &config.scope.caller {
+        layer = layer.caller(source(caller, jwt));
+    }
+    layer
+}
+
+fn source(owner: &Owner, jwt: Option<&Jwt>) -> Source {
+    match (owner, jwt) {
+        (Owner::Credentials, _) => Source::credentials(),
+        (Owner::EachCredential, _) => Source::each_credential(),
+        (Owner::HeaderDigest(name), _) => Source::header_digest(name.0.clone()),
+        (Owner::CookieDigest(name), _) => Source::cookie_digest(name.clone()),
+        (Owner::Host, _) => Source::host(),
+        (Owner::Header(name), _) => Source::header(name.0.clone()),
+        (Owner::Fixed(value), _) => Source::fixed(value.clone()),
+        (Owner::CertificateSubject, _) => Source::from_fn(certificate_subject),
+        (Owner::Claim(claim), Some(jwt)) => jwt.claim(claim),
+        (Owner::Claim(_), None) => {
+            Source::from_fn(|_| Err(Denied::unauthenticated("tokens cannot be verified")))
+        }
+    }
+}
+
+fn certificate_subject(request: &Parts) -> Result<std::borrow::Cow<'static, str>, Denied> {
+    let peer = request.extensions.get::<Peer>();
+    let subject = peer.and_then(|peer| peer.subject.as_deref());
+    subject
+        .map(|subject| subject.to_owned().into())
+        .ok_or_else(|| Denied::unauthenticated("a client certificate is needed"))
+}
+
+fn named(operation: &config::Operation, config: &Config) -> Operation {
+    let mut rules = operation.settings(&config.defaults).rules();
+    rules.required = operation.required.or(config.defaults.required).unwrap_or(true);
+    let guarded = Operation::new(operation.method.0.clone(), operation.route.clone()).rules(rules);
+    match &operation.name {
+        Some(name) => guarded.named(name),
+        None => guarded,
+    }
+}
+
+fn verifier(settings: &config::Jwt) -> Result<Jwt, SnapshotError> {
+    let mut jwt = match (&settings.jwks_file, &settings.secret_env) {
+        (Some(path), _) => Jwt::jwks(&text(path)?)?,
+        (None, Some(variable)) => Jwt::hs256(environment(variable)?.as_bytes()),
+        (None, None) => unreachable!("[scope.jwt] names a key: Config::check has seen it"),
+    };
+    if let Some(issuer) = &settings.issuer {
+        jwt = jwt.issuer(issuer);
+    }
+    if let Some(audience) = &settings.audience {
+        jwt = jwt.audience(audience);
+    }
+    Ok(jwt)
+}
+
+fn text(path: &Path) -> Result<String, SnapshotError> {
+    let file =
+        |why: std::io::Error| SnapshotError::File { path: path.into(), why: why.to_string() };
+    std::fs::read_to_string(path).map_err(file)
+}

@@ -1,0 +1,40 @@
+//! Logs, and traces beside them.
+
+use std::error::Error;
+
+use onceward_http::TRACE_TARGET;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
+
+use super::traces::Traces;
+use crate::config::{LogFormat, Telemetry};
+
+/// Begins to write logs to standard error, and to send traces where that is configured.
+/// Called inside the runtime that sends them.
+pub(crate) fn start(settings: &Telemetry) -> Result<Option<Traces>, Box<dyn Error>> {
+    let to = settings.traces.as_ref();
+    let traces = to.map(|to| Traces::start(to, settings)).transpose()?;
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match settings.format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().boxed(),
+    };
+    let subscriber = registry().with(lines.with_filter(filter(&settings.log)?));
+    subscriber.with(traces.as_ref().map(Traces::layer)).try_init()?;
+    Ok(traces)
+}
+
+/// Checks what [`start`] reads.
+pub(crate) fn check(settings: &Telemetry) -> Result<(), Box<dyn Error>> {
+    filter(&settings.log).map(drop)
+}
+
+/// What goes into the logs. The spans of traces do not: without a collector they are free.
+fn filter(wanted: &str) -> Result<EnvFilter, Box<dyn Error>> {
+    let filter = EnvFilter::builder()
+        .parse(wanted)
+        .map_err(|error| format!("telemetry.log: {wanted:?}: {error}"))?;
+    Ok(filter.add_directive(format!("{TRACE_TARGET}=off").parse()?))
+}
