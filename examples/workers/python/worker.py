@@ -164,7 +164,7 @@ def main():
         answer = claim(order, cents)
     except Problem as problem:
         if problem.code == "IDEMPOTENCY_OUTCOME_UNKNOWN":
-            look(problem.body["operation"])
+            look(problem.body["operation_id"])
         raise SystemExit(str(problem)) from None
     if answer["status"] == "granted":
         print(f"granted: attempt {answer['attempt']}", flush=True)

@@ -184,8 +184,8 @@ try {
   }
 } catch (error) {
   if (!(error instanceof Problem)) throw error;
-  if (error.code === "IDEMPOTENCY_OUTCOME_UNKNOWN" && error.body.operation) {
-    await look(error.body.operation);
+  if (error.code === "IDEMPOTENCY_OUTCOME_UNKNOWN" && error.body.operation_id) {
+    await look(error.body.operation_id);
   } else {
     console.error(error.message);
     process.exitCode = 1;

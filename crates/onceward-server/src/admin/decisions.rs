@@ -240,7 +240,7 @@ fn keys_missing() -> ApiProblem {
 fn moved(record: &Record) -> ApiProblem {
     let title = "The record has moved on";
     ApiProblem::new(StatusCode::CONFLICT, "FENCE_MOVED", title).detail(format!(
-        "Its fence is {} now: somebody was granted it since you looked. ShowRecord at it again.",
+        "Its fence is {} now: somebody was granted it since you looked. Look at it again.",
         record.fence
     ))
 }

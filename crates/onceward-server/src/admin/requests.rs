@@ -124,7 +124,7 @@ pub(crate) struct PurgeRecords {
 pub(crate) struct ListDecisions {
     /// Only those about this operation, in order.
     #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-    pub(crate) operation: Option<String>,
+    pub(crate) operation_id: Option<String>,
     /// Goes on after this: `next` of the page before.
     #[param(pattern = "^[0-9a-f]{64}$")]
     pub(crate) after: Option<String>,

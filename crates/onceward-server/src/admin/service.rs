@@ -183,8 +183,9 @@ impl AdminApi for AdminService {
     }
 
     async fn decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
-        let Some(operation) = &trail.operation else { return self.all_decisions(trail).await };
-        let wrong = |_| ApiProblem::bad_request(format!("operation: {operation:?} is no UUID"));
+        let Some(operation) = &trail.operation_id else { return self.all_decisions(trail).await };
+        let wrong =
+            |_| ApiProblem::bad_request(format!("operation_id: {operation:?} is not a UUID"));
         self.about(&operation.parse().map_err(wrong)?).await
     }
 

@@ -13,9 +13,9 @@ use crate::api::{RecordState, Rfc3339};
 /// A record without its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RecordView {
-    /// The operation's name.
+    /// The id of the operation: the same on every attempt.
     #[schema(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-    pub(crate) operation: String,
+    pub(crate) operation_id: String,
     /// The record's id.
     pub(crate) record: String,
     /// Where it stands.
@@ -24,8 +24,8 @@ pub(crate) struct RecordView {
     pub(crate) tenant: String,
     /// Who sent it.
     pub(crate) caller: String,
-    /// Which operation it is.
-    pub(crate) operation_name: String,
+    /// The name of the operation, such as `payments.create`.
+    pub(crate) operation: String,
     /// The version of the API, where that is part of its scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) api_version: Option<String>,
@@ -72,12 +72,12 @@ impl RecordView {
         let (scope, text) = (&record.scope, |part: Option<&str>| part.map(str::to_owned));
         let retained = record.state.retained();
         Self {
-            operation: record.operation.to_string(),
+            operation_id: record.operation.to_string(),
             record: record.id.to_string(),
             state,
             tenant: scope.tenant().to_owned(),
             caller: scope.caller().to_owned(),
-            operation_name: scope.operation().to_owned(),
+            operation: scope.operation().to_owned(),
             api_version: text(scope.api_version()),
             parent: text(scope.parent()),
             region: text(scope.region()),
@@ -193,9 +193,9 @@ pub(crate) struct RecordPage {
 /// A decision about an operation whose outcome was unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct DecisionView {
-    /// The operation.
+    /// The id of the operation.
     #[schema(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-    pub(crate) operation: String,
+    pub(crate) operation_id: String,
     /// The grant that it is about.
     pub(crate) fence: u64,
     /// What was decided.
@@ -227,7 +227,7 @@ pub(crate) enum Decided {
 impl From<Written> for DecisionView {
     fn from(Written { decision, at }: Written) -> Self {
         Self {
-            operation: decision.operation.to_string(),
+            operation_id: decision.operation.to_string(),
             fence: decision.fence.0,
             decided: match decision.decided {
                 onceward_core::Decided::Happened => Decided::Happened,

@@ -38,10 +38,10 @@ pub(crate) struct ApiProblem {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 struct More {
-    /// The operation that it is about.
+    /// The id of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
-    operation: Option<String>,
+    operation_id: Option<String>,
     /// When to come again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -83,7 +83,7 @@ impl ApiProblem {
     }
 
     pub(crate) fn operation(mut self, operation: &OperationId) -> Self {
-        self.more.operation = Some(operation.to_string());
+        self.more.operation_id = Some(operation.to_string());
         self
     }
 

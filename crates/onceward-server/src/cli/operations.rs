@@ -24,7 +24,7 @@ pub(crate) enum OperationsCommand {
     ///   onceward operations trail 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 --json \
     ///       --admin http://127.0.0.1:9090
     #[command(verbatim_doc_comment)]
-    ListDecisions(TrailArgs),
+    Trail(TrailArgs),
     /// Show what needs somebody: operations whose outcome nobody knows, oldest first
     ///
     /// Examples:
@@ -73,7 +73,7 @@ impl OperationsCommand {
             Self::Show(args) => {
                 records::look(RecordRef::Operation(args.id), args.outcome, &args.place).await
             }
-            Self::ListDecisions(args) => trail(&args).await,
+            Self::Trail(args) => trail(&args).await,
             Self::Unknown(args) => unknown(args).await,
         }
     }
@@ -84,7 +84,7 @@ async fn trail(args: &TrailArgs) -> Fallible {
     let decisions = match args.id {
         Some(id) => {
             let trail =
-                ListDecisions { operation: Some(id.to_string()), ..ListDecisions::default() };
+                ListDecisions { operation_id: Some(id.to_string()), ..ListDecisions::default() };
             admin.decisions(&trail).await?.decisions
         }
         None => pages::decisions(&*admin).await?,
@@ -96,7 +96,7 @@ async fn trail(args: &TrailArgs) -> Fallible {
         return output::line("nothing was decided");
     }
     for decision in &decisions {
-        output::line(&decision.operation)?;
+        output::line(&decision.operation_id)?;
         show::about(decision, "  ")?;
     }
     Ok(())

@@ -288,8 +288,8 @@ async fn release(id: &RecordRef, force: Force) -> Fallible {
 fn about(seen: &RecordDetails, reason: &str) -> String {
     let record = &seen.record;
     let since = age(record.updated_at.age(show::now()));
-    let (operation, state, attempts) = (&record.operation, record.state, record.attempts);
-    let (name, tenant) = (&record.operation_name, &record.tenant);
+    let (operation, state, attempts) = (&record.operation_id, record.state, record.attempts);
+    let (name, tenant) = (&record.operation, &record.tenant);
     output::plain(&format!(
         "{operation} ({name} of {tenant}), {state} for {since}, attempt {attempts}"
     )) + &format!("\nreason: {}", output::plain(reason))
@@ -299,7 +299,7 @@ fn done(place: &Target, shown: &RecordDetails) -> Fallible {
     if place.json {
         return output::json(shown);
     }
-    output::line(format!("{} is {} now", shown.record.operation, shown.record.state))
+    output::line(format!("{} is {} now", shown.record.operation_id, shown.record.state))
 }
 
 fn read(file: &Path) -> Fallible<Vec<u8>> {

@@ -15,13 +15,16 @@ pub(super) fn now() -> Timestamp {
 /// A table of records.
 pub(super) fn listing(listing: &RecordPage) -> Fallible {
     if !listing.records.is_empty() {
-        output::line(format!("{:36} {:9} {:>5} {}", "OPERATION", "STATE", "AGE", "TENANT, NAME"))?;
+        output::line(format!(
+            "{:36} {:9} {:>5} {}",
+            "OPERATION ID", "STATE", "AGE", "TENANT, OPERATION"
+        ))?;
     }
     let now = now();
     for record in &listing.records {
         let age = age(record.updated_at.age(now));
-        let whose = format!("{}, {}", record.tenant, record.operation_name);
-        let row = format!("{:36} {:9} {age:>5} {whose}", record.operation, record.state);
+        let whose = format!("{}, {}", record.tenant, record.operation);
+        let row = format!("{:36} {:9} {age:>5} {whose}", record.operation_id, record.state);
         output::line(fitted(&row))?;
     }
     for id in &listing.undecodable {
@@ -47,10 +50,10 @@ fn facts(record: &RecordView) -> Vec<(&'static str, String)> {
     let now = now();
     let when = |moment: Rfc3339| format!("{moment}  ({} ago)", age(moment.age(now)));
     let mut facts = vec![
-        ("operation", record.operation.clone()),
+        ("operation id", record.operation_id.clone()),
         ("record", record.record.clone()),
         ("state", record.state.to_string()),
-        ("name", record.operation_name.clone()),
+        ("operation", record.operation.clone()),
         ("tenant", record.tenant.clone()),
         ("caller", record.caller.clone()),
     ];

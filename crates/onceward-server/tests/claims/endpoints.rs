@@ -44,7 +44,7 @@ async fn claim_and_complete(worker: &Client) {
 
     let other = worker.claim(&claim_of("pay-1")).await;
     assert_eq!(refused(&other), (409, "IDEMPOTENCY_REQUEST_IN_PROGRESS".into()));
-    assert_eq!(other.json()["operation"], grant["operation_id"]);
+    assert_eq!(other.json()["operation_id"], grant["operation_id"]);
     assert!(other.header("retry-after").is_some() && other.json()["retryable"] == true);
 
     let page = format!("/v1/claims/{}", grant["operation_id"].as_str().unwrap());
@@ -105,7 +105,7 @@ async fn unknown(worker: &Client) {
     }
     let again = worker.claim(&claim_of("lost")).await;
     assert_eq!(refused(&again), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()));
-    assert_eq!(again.json()["operation"], grant["operation_id"]);
+    assert_eq!(again.json()["operation_id"], grant["operation_id"]);
     // Its holder finds out after all.
     assert_eq!(worker.say("complete", &grant["lease"], &json!({ "result": 7 })).await.status, 200);
     assert_eq!(worker.claim(&claim_of("lost")).await.json()["result"], 7);

@@ -140,7 +140,7 @@ fn operating(admin: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
     let operator = format!("authorization: Bearer {OPERATOR}\r\n");
     let records = send(admin, "GET /v1/records?limit=100", &operator, None);
     for record in read(&records)["records"].as_array().unwrap() {
-        let id = record["operation_id"].as_str().or(record["operation"].as_str()).unwrap();
+        let id = record["operation_id"].as_str().unwrap();
         let path = format!("GET /v1/records/{id}");
         told.push(("record".into(), send(admin, &path, &operator, None)));
     }

@@ -17,7 +17,7 @@ fn start() -> (Book, Gateway, tempfile::TempDir) {
 fn only(door: &Door, state: &str) -> (String, u64) {
     let listed = door.ok(&["records", "list", "--json", "--state", state]).json();
     let record = &listed["records"][0];
-    (record["operation"].as_str().unwrap().to_owned(), record["fence"].as_u64().unwrap())
+    (record["operation_id"].as_str().unwrap().to_owned(), record["fence"].as_u64().unwrap())
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn everything(door: &Door, records: &[onceward_core::Record], by: &str) {
     let list = |more: &[&str]| {
         let listed = door.ok(&[&["records", "list", "--json"], more].concat());
         assert!(!listed.out.contains(CANARY), "{}", listed.out);
-        let ids = |value: &Value| value["operation"].as_str().unwrap().to_owned();
+        let ids = |value: &Value| value["operation_id"].as_str().unwrap().to_owned();
         let mut ids: Vec<_> =
             listed.json()["records"].as_array().unwrap().iter().map(ids).collect();
         ids.sort();
@@ -80,7 +80,7 @@ fn everything(door: &Door, records: &[onceward_core::Record], by: &str) {
     let ours = ours["records"].as_array().unwrap().iter();
     let ours: Vec<_> = ours.filter(|it| it["tenant"] == "onceward:internal").collect();
     assert_eq!(ours.len(), 2);
-    let id = ours[0]["operation"].as_str().unwrap();
+    let id = ours[0]["operation_id"].as_str().unwrap();
     let refused = door.fails(&["records", "release", id, "--reason", "no", "--yes"]);
     assert!(refused.contains("There is no such thing"), "{refused}");
 
@@ -88,7 +88,7 @@ fn everything(door: &Door, records: &[onceward_core::Record], by: &str) {
 }
 
 fn decision(value: &Value) -> [String; 4] {
-    ["operation", "decided", "by", "evidence"].map(|it| value[it].as_str().unwrap().to_owned())
+    ["operation_id", "decided", "by", "evidence"].map(|it| value[it].as_str().unwrap().to_owned())
 }
 
 /// What is about the store as a whole.
