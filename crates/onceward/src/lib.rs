@@ -1,5 +1,4 @@
-// Its third example needs a store that survives.
-#![cfg_attr(any(feature = "embedded", not(doctest)), doc = include_str!("../../../README.md"))]
+#![doc = include_str!("../../../README.md")]
 
 #[cfg(feature = "macros")]
 #[doc(hidden)]
@@ -21,6 +20,9 @@ struct HttpDocument;
 #[cfg(all(doctest, feature = "axum", feature = "embedded", feature = "postgres"))]
 #[doc = include_str!("../../../docs/stores.md")]
 struct StoresDocument;
+#[cfg(all(doctest, feature = "embedded", feature = "macros"))]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryDocument;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/unknown.md")]
 struct UnknownDocument;

@@ -7,18 +7,45 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The README's code is the examples', which are compiled, linted and run.
+/// The documents' programs are the examples, which are compiled, linted and run.
 #[test]
-fn the_readme_shows_the_examples_as_they_are() {
+fn the_documents_show_the_examples_as_they_are() {
     let readme = include_str!("../../../README.md");
-    let shown = readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let examples = [
+    let library = include_str!("../../../docs/library.md");
+    let [first, function, survives] = [
         include_str!("../examples/pay_once.rs"),
         include_str!("../examples/idempotent_fn.rs"),
         include_str!("../examples/survives.rs"),
     ];
-    assert_eq!(shown.collect::<Vec<_>>(), examples);
-    assert!(examples[0].lines().count() < 40 && examples[1].lines().count() < 65);
+    assert_eq!(programs(readme), [first]);
+    assert_eq!(programs(library), [function, survives]);
+    assert!(first.lines().count() < 40 && function.lines().count() < 65);
+}
+
+/// The Rust programs in a document.
+fn programs(document: &str) -> Vec<&str> {
+    let blocks = document.split("```rust\n").skip(1);
+    blocks.filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// The first command, and what it is for, fit on one screen.
+#[test]
+fn the_readme_is_short() {
+    let readme = include_str!("../../../README.md");
+    assert!(readme.lines().count() <= 150);
+    let first_command = readme.lines().position(|line| line.starts_with("```sh"));
+    assert!(first_command.is_some_and(|line| line < 20), "{first_command:?}");
+}
+
+/// Every document is in the index.
+#[test]
+fn the_index_lists_every_document() {
+    let index = include_str!("../../../docs/README.md");
+    for entry in fs::read_dir(root().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let listed = name == "README.md" || index.contains(&format!("]({name})"));
+        assert!(listed, "docs/README.md does not list {name}");
+    }
 }
 
 #[test]
