@@ -58,7 +58,7 @@ pub use metered::{MeteredStore, Meters};
 pub use operation::Operation;
 pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
-pub use reconciler::{Completer, Reconciler, ReconcilerSettings, Round};
+pub use reconciler::{Reconciler, ReconcilerSettings, Round};
 pub use record::{Record, Retained, Retention, State, StateName};
 pub use reference::{BusinessReference, Follow, Known, Place};
 pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -15,19 +14,12 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{Holder, OperationId, OwnerToken};
 use crate::intent::Identity;
 use crate::record::{Record, Retention, StateName};
-use crate::resolver::{BoxError, Finding, Judgement, Resolver};
+use crate::resolver::{Finding, Judgement, Resolver};
 use crate::since::CheckedResolver;
 use crate::sketch::Sketch;
 use crate::store::{
     Claim, ClaimRequest, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError, Verdict,
 };
-
-/// Runs an operation again that did not happen, where its policy allows that.
-#[async_trait]
-pub trait Completer: Send + Sync + 'static {
-    /// The record was freed: whoever claims it now may run. An `Err` is logged.
-    async fn run_again(&self, record: &Record) -> Result<(), BoxError>;
-}
 
 /// Finds operations whose outcome is unknown (leases that lapsed included), asks a [`Resolver`]
 /// about each, and settles what it knows, under the fence that the answer is about.
@@ -38,7 +30,6 @@ pub trait Completer: Send + Sync + 'static {
 pub struct Reconciler {
     store: Arc<dyn FullStore>,
     resolver: Arc<CheckedResolver>,
-    completer: Option<Arc<dyn Completer>>,
     identity: Identity,
     decisions: Decisions,
     ambient: Arc<dyn Ambient>,
@@ -116,7 +107,6 @@ impl Reconciler {
             decisions: Decisions::new(Arc::clone(&store), identity.clone()),
             resolver: Arc::new(CheckedResolver::new(Arc::clone(&store), resolver)),
             store,
-            completer: None,
             identity,
             ambient: Arc::new(SystemAmbient::new()),
             settings: ReconcilerSettings::default(),
@@ -131,13 +121,6 @@ impl Reconciler {
     #[must_use]
     pub fn settings(mut self, settings: ReconcilerSettings) -> Self {
         self.settings = settings;
-        self
-    }
-
-    /// Who runs again what did not happen.
-    #[must_use]
-    pub fn completer(mut self, completer: Arc<dyn Completer>) -> Self {
-        self.completer = Some(completer);
         self
     }
 
@@ -279,9 +262,6 @@ impl Reconciler {
         let (finding, retention) = (self.ask(record).await, self.settings.retention);
         let judgement = Judgement { record, finding, by: self.resolver.name(), retention };
         let decided = judgement.carry_out(&*self.store, Some(&self.decisions)).await?;
-        if decided == Some(Decided::DidNotHappen) {
-            self.run_again(record).await;
-        }
         Ok(decided.map_or(Answered::StillUnknown, Answered::Settled))
     }
 
@@ -296,13 +276,6 @@ impl Reconciler {
                 tracing::warn!(operation = %record.operation, "the resolver did not answer");
                 Verdict::StillUnknown.into()
             }
-        }
-    }
-
-    async fn run_again(&self, record: &Record) {
-        let Some(completer) = &self.completer else { return };
-        if let Err(error) = completer.run_again(record).await {
-            tracing::warn!(operation = %record.operation, %error, "it could not be run again");
         }
     }
 }
