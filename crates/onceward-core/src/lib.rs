@@ -60,7 +60,7 @@ pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use reconciler::{Reconciler, ReconcilerSettings, Round};
 pub use record::{Record, Retained, Retention, State, StateName};
-pub use reference::{BusinessReference, Follow, Known, Place};
+pub use reference::{BusinessReference, Follow, KnownReference, Place};
 pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};
 pub use run::{Done, Failure, Refused, RunError};
 pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};

@@ -14,15 +14,15 @@ use crate::outcome::{Content, Outcome, Tag};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusinessReference {
     text: Key,
-    known: Known,
+    known: KnownReference,
 }
 
 /// What another key gets whose reference is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Known {
+pub enum KnownReference {
     /// The first outcome, if it asks for the same; else a conflict.
     #[default]
-    Answer,
+    Replay,
     /// A conflict, whatever it asks for.
     Conflict,
 }
@@ -31,7 +31,7 @@ impl BusinessReference {
     /// Checks and takes a reference: 1 to 255 printable ASCII characters, as a key.
     ///
     /// Unlike keys it is stored as text, so that people and resolvers can look it up.
-    pub fn new(text: &str, known: Known) -> Result<Self, InvalidKey> {
+    pub fn new(text: &str, known: KnownReference) -> Result<Self, InvalidKey> {
         Ok(Self { text: Key::new(text)?, known })
     }
 
@@ -39,8 +39,8 @@ impl BusinessReference {
     pub fn place(&self, identity: &Identity, intent: &Intent) -> Place {
         let key_id = identity.record_id(&intent.scope, &intent.key);
         let fingerprint = match self.known {
-            Known::Answer => intent.fingerprint,
-            Known::Conflict => owned_by(&key_id, &intent.fingerprint),
+            KnownReference::Replay => intent.fingerprint,
+            KnownReference::Conflict => owned_by(&key_id, &intent.fingerprint),
         };
         let under_reference = Intent::new(intent.scope.clone(), self.text.clone(), fingerprint);
         let id = identity.reference_id(&intent.scope, &self.text);

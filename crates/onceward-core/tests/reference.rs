@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use common::*;
 use onceward_core::{
-    Begin, BusinessReference, Engine, Intent, Known, OperationId, Permit, Rejection, Settled,
-    StoreAdmin as _,
+    Begin, BusinessReference, Engine, Intent, KnownReference, OperationId, Permit, Rejection,
+    Settled, StoreAdmin as _,
 };
 use onceward_testkit::faulty::{Call, Fault};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 fn called(intent: Intent, reference: &str) -> Intent {
-    intent.with_reference(BusinessReference::new(reference, Known::Answer).unwrap())
+    intent.with_reference(BusinessReference::new(reference, KnownReference::Replay).unwrap())
 }
 
 fn kept(intent: Intent, reference: &str) -> Intent {
-    intent.with_reference(BusinessReference::new(reference, Known::Conflict).unwrap())
+    intent.with_reference(BusinessReference::new(reference, KnownReference::Conflict).unwrap())
 }
 
 async fn granted(engine: &Engine, intent: &Intent) -> Permit {

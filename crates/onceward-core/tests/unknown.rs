@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::*;
 use onceward_core::{
-    Ambient, BoxError, Clock, Decided, Decisions, Engine, Expiry, Fenced, Finding,
-    FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection,
-    ResolveRequest, Resolver, Retention, Settled, Since, StateName, StoreAdmin as _, SystemAmbient,
-    Timestamp, Verdict,
+    Ambient, BoxError, Clock, Decided, Decisions, Engine, Expiry, Fenced, Finding, FullStore,
+    Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection, ResolveRequest,
+    Resolver, Retention, Settled, Since, StateName, StoreAdmin as _, SystemAmbient, Timestamp,
+    Verdict,
 };
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::{Call, Fault};
