@@ -9,14 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
-use crate::fingerprint::Fingerprint;
-use crate::ids::OperationId;
-use crate::intent::Intent;
-use crate::key::Key;
-use crate::outcome::{Outcome, Unreadable};
+use crate::intent::{Fingerprint, Intent, Key, OperationId, Scope};
 use crate::policy::OnLapse;
+use crate::record::{Outcome, Tag, Unreadable};
 use crate::run::{Failure, RunError, Stored};
-use crate::scope::Scope;
 
 /// Most items in one bulk: its result is stored in one piece.
 const ITEMS_MAX: usize = 100_000;
@@ -310,7 +306,7 @@ impl<F> Walk<F> {
             .await?;
         let outcome = Outcome::json(&items).unwrap_or_else(|error| {
             tracing::error!(%operation, %error, "the bulk's result cannot be serialised");
-            Outcome::omitted(crate::Tag::JSON, "")
+            Outcome::omitted(Tag::JSON, "")
         });
         match permit.complete(outcome).await {
             Settled::Durable => Ok(BulkDone { items, operation, replayed: false }),

@@ -16,60 +16,43 @@
 
 mod bulk;
 mod clock;
-mod decision;
 mod engine;
-mod fingerprint;
-mod ids;
+mod hex;
 mod intent;
-mod key;
-mod lanes;
-pub mod machine;
-mod memory;
-#[cfg(feature = "metrics")]
-mod metered;
-mod operation;
-mod outcome;
+mod per_thread;
 mod policy;
-mod reconciler;
 mod record;
-mod reference;
-mod resolver;
 mod run;
-mod scope;
-mod since;
-mod sketch;
 mod store;
 mod sweeper;
-mod template;
+mod unknown;
 
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
-pub use decision::{Decided, Decision, Decisions, INTERNAL_TENANT, Written};
 pub use engine::{
-    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, Lost, Permit, Rejection, Settled,
+    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, Lost, Permit, Rebuilder, Rejection,
+    Settled,
 };
-pub use fingerprint::Fingerprint;
-pub use ids::{DownstreamKey, Fence, Holder, OperationId, OwnerToken};
-pub use intent::{Identity, Intent, RecordId};
-pub use key::{InvalidKey, KEY_CHARS_MAX, Key, ToKey};
-pub use memory::{MemoryLimits, MemoryStore};
-#[cfg(feature = "metrics")]
-pub use metered::{MeteredStore, Meters};
-pub use operation::Operation;
-pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
+pub use intent::{
+    BusinessReference, Difference, DownstreamKey, Fingerprint, INTERNAL_TENANT, Identity, Intent,
+    InvalidKey, InvalidScope, KEY_CHARS_MAX, Key, KnownReference, OperationId, Part, Place,
+    RecordId, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch, ToKey,
+};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
-pub use reconciler::{Reconciler, ReconcilerSettings, Round};
-pub use record::{Record, Retained, Retention, State, StateName};
-pub use reference::{BusinessReference, Follow, KnownReference, Place};
-pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};
+pub use record::{
+    Content, Ended, Fence, Follow, Holder, Operation, Outcome, OwnerToken, Record, Replay,
+    Resource, Retained, Retention, State, StateName, Tag, Unreadable,
+};
 pub use run::{Done, Failure, Refused, RunError};
-pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
-pub use since::Since;
-pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{
     Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lapsed, Lease, LossAccepted,
-    Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store,
-    StoreAdmin, StoreError, StoreErrorKind, Verdict,
+    MemoryLimits, MemoryStore, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest,
+    Settlement, Stats, Store, StoreAdmin, StoreError, StoreErrorKind, Verdict, machine,
 };
+#[cfg(feature = "metrics")]
+pub use store::{MeteredStore, Meters};
 pub use sweeper::{Sweeper, SweeperSettings, Swept};
-pub use template::{About, InvalidTemplate, Template};
+pub use unknown::{
+    About, BoxError, Decided, Decision, Decisions, Finding, InvalidTemplate, Reconciler,
+    ReconcilerSettings, Recovered, Recovery, Resolver, Round, Since, Template, Written,
+};

@@ -7,12 +7,9 @@ use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
-use crate::ids::OperationId;
-use crate::intent::Intent;
-use crate::key::InvalidKey;
-use crate::outcome::{Ended, Outcome, Replay, Tag, Unreadable};
+use crate::intent::{Intent, InvalidKey, InvalidScope, OperationId};
 use crate::policy::{Disposition, InvalidPolicy, OnLapse, Policy};
-use crate::scope::InvalidScope;
+use crate::record::{Ended, Outcome, Replay, Tag, Unreadable};
 
 /// A handler's error, with what it says about the effect.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::lanes::{Lane, Lanes};
+use crate::per_thread::{Lane, Lanes};
 
 /// Counts what is alive and tells it when time is up.
 ///

@@ -1,14 +1,15 @@
 //! The engine: turns an intent into one of execute, replay or reject.
 
+mod background_settlement;
 mod backoff;
-mod claiming;
+mod claim_handle;
+mod claim_sender;
 mod drain;
-mod held;
-mod keeper;
-mod leftover;
-mod life;
+mod lease_clock;
+mod lease_renewer;
 mod permit;
-mod referring;
+mod rebuilder;
+mod reference;
 mod waiters;
 
 use std::fmt;
@@ -19,22 +20,18 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Ambient, SystemAmbient};
-use crate::fingerprint::Fingerprint;
-use crate::ids::OperationId;
-use crate::intent::{Identity, Intent, RecordId};
-use crate::operation::Operation;
-use crate::outcome::{Content, Ended, Replay};
+use crate::intent::{Difference, Fingerprint, Identity, Intent, OperationId, RecordId};
 use crate::policy::{OnLapse, Policy, PolicyBuilder};
-use crate::record::StateName;
-use crate::resolver::{BoxError, Rebuilder, Recovery};
-use crate::sketch::Difference;
+use crate::record::{Content, Ended, Operation, Replay, StateName};
 use crate::store::{Claim, FullStore, StoreError};
+use crate::unknown::{BoxError, Recovery};
 pub use drain::Drained;
 pub use permit::{Grant, Lost, Permit, Settled};
+pub use rebuilder::Rebuilder;
 
-use claiming::PendingClaim;
+use claim_sender::PendingClaim;
 use drain::Drain;
-use keeper::Keepers;
+use lease_renewer::Keepers;
 use waiters::Waiters;
 
 /// Decides for each intent: execute it, replay it, or reject it.
@@ -365,7 +362,9 @@ impl Engine {
     /// Stops taking new intents and waits for running ones; those still running after
     /// `limit` are marked unknown at once instead of when their leases lapse.
     pub async fn drain(&self, limit: Duration) -> Drained {
-        let cut_off = || self.shared().keepers.take_all().into_iter().for_each(leftover::cut_off);
+        let cut_off = || {
+            self.shared().keepers.take_all().into_iter().for_each(background_settlement::cut_off)
+        };
         self.shared().drain.run(limit, cut_off).await
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
-use super::held::Held;
-use super::keeper::{Kept, Place};
-use super::leftover;
-use crate::ids::{DownstreamKey, Fence, OperationId};
-use crate::outcome::{Ended, Outcome};
+use super::background_settlement;
+use super::claim_handle::Held;
+use super::lease_renewer::{Kept, Place};
+use crate::intent::{DownstreamKey, OperationId};
+use crate::record::{Ended, Fence, Outcome};
 use crate::store::{SettleRequest, Settlement};
 
 /// What a handler may know about the grant it runs under. Cheap to clone.
@@ -236,7 +236,7 @@ impl Unsettled {
 
 impl Drop for Unsettled {
     fn drop(&mut self) {
-        self.take().into_iter().for_each(leftover::abandon);
+        self.take().into_iter().for_each(background_settlement::abandon);
     }
 }
 
@@ -257,7 +257,7 @@ impl Settling {
     async fn go_on(mut self) -> Settled {
         let settle_wait = self.unsettled.held.engine.policy().settle_wait();
         let Some(kept) = self.unsettled.take() else { return Settled::Pending }; // a drain's
-        let landed = leftover::settle(kept, self.request.clone());
+        let landed = background_settlement::settle(kept, self.request.clone());
         match timeout(settle_wait, landed).await {
             Ok(Ok(settled)) => settled,
             Ok(Err(_)) | Err(_) => Settled::Pending,
@@ -268,7 +268,7 @@ impl Settling {
 impl Drop for Settling {
     fn drop(&mut self) {
         if let Some(kept) = self.unsettled.take() {
-            drop(leftover::settle(kept, self.request.clone())); // nobody waits
+            drop(background_settlement::settle(kept, self.request.clone())); // nobody waits
         }
     }
 }

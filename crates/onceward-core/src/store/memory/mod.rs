@@ -9,18 +9,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::clock::{Clock, SystemAmbient, Timestamp};
-use crate::fingerprint::Fingerprint;
-use crate::ids::Fence;
-use crate::intent::RecordId;
-use crate::lanes::Apart;
-use crate::machine::{self, Step};
-use crate::outcome::Replay;
-use crate::record::Record;
-use crate::store::{
+use super::machine::{self, Step};
+use super::{
     Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
     ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
+use crate::clock::{Clock, SystemAmbient, Timestamp};
+use crate::intent::{Fingerprint, RecordId};
+use crate::per_thread::Apart;
+use crate::record::{Fence, Record, Replay};
 use shard::{Shard, Size};
 
 /// Enough that two threads rarely meet, few enough that an empty store stays small.

@@ -8,15 +8,13 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::checked_resolver::CheckedResolver;
+use super::decision_log::{Decided, Decisions};
+use super::resolution::Judgement;
+use super::resolver::{Finding, Resolver};
 use crate::clock::{Ambient, SystemAmbient, Timestamp};
-use crate::decision::{Decided, Decisions, INTERNAL_TENANT, internal_scope};
-use crate::fingerprint::Fingerprint;
-use crate::ids::{Holder, OperationId, OwnerToken};
-use crate::intent::Identity;
-use crate::record::{Record, Retention, StateName};
-use crate::resolver::{Finding, Judgement, Resolver};
-use crate::since::CheckedResolver;
-use crate::sketch::Sketch;
+use crate::intent::{Fingerprint, INTERNAL_TENANT, Identity, OperationId, Scope, Sketch};
+use crate::record::{Holder, OwnerToken, Record, Retention, StateName};
 use crate::store::{
     Claim, ClaimRequest, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError, Verdict,
 };
@@ -248,7 +246,7 @@ impl Reconciler {
             id,
             owner: OwnerToken::draw(&*self.ambient),
             operation: OperationId::draw(&*self.ambient, &id),
-            scope: internal_scope("reconcile"),
+            scope: Scope::internal("reconcile"),
             key: None,
             fingerprint: Fingerprint::of_parts(&[]),
             sketch: Sketch::default(),

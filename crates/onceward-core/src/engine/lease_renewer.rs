@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::held::Held;
+use super::claim_handle::Held;
 use super::permit::Lost;
-use crate::lanes::{Lane, Lanes};
+use crate::per_thread::{Lane, Lanes};
 
 /// The keepers of an engine, one a runtime: as a rule, one.
 #[derive(Debug, Default)]

@@ -7,16 +7,13 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
-use crate::fingerprint::Fingerprint;
-use crate::ids::Fence;
-use crate::outcome::{Ended, Replay};
-use crate::record::{Record, Retained, Retention, State, StateName};
-use crate::sketch::Sketch;
-use crate::store::{
+use super::{
     Claim, ClaimRequest, Fenced, Imported, Lapsed, Lease, RenewRequest, ResolveRequest,
     SettleRequest, Settlement, Verdict,
 };
+use crate::clock::Timestamp;
+use crate::intent::{Fingerprint, Sketch};
+use crate::record::{Ended, Fence, Record, Replay, Retained, Retention, State, StateName};
 
 /// One step of the machine: the answer, and what to write.
 #[derive(Debug, Clone, PartialEq, Eq)]

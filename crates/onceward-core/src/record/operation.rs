@@ -1,10 +1,10 @@
 //! An operation as people ask about it.
 
+use super::holder::Fence;
+use super::outcome::Outcome;
+use super::{Record, StateName};
 use crate::clock::Timestamp;
-use crate::ids::{Fence, OperationId};
-use crate::outcome::Outcome;
-use crate::record::{Record, StateName};
-use crate::scope::Scope;
+use crate::intent::{OperationId, Scope};
 
 /// Where an operation stands. Show it only to whom [`scope`](Self::scope) says it belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::ids::DownstreamKey;
+use super::operation_id::DownstreamKey;
+use crate::hex::hex;
 
 /// Longest accepted key, in characters. Stripe's limit, which clients already honour.
 pub const KEY_CHARS_MAX: usize = 255;
@@ -178,14 +179,6 @@ pub enum InvalidKey {
         /// Its position, counted from zero.
         position: usize,
     },
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

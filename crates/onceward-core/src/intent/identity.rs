@@ -1,4 +1,4 @@
-//! One thing that somebody wants done, and the identity of its record.
+//! The identity of an intent's record.
 
 use std::fmt;
 use std::io::Write;
@@ -7,50 +7,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use crate::fingerprint::Fingerprint;
-use crate::key::{Key, hex};
-use crate::record::Record;
-use crate::reference::BusinessReference;
-use crate::scope::{SEPARATOR, Scope};
-use crate::sketch::{Difference, Part, Sketch, Sketcher};
-
-/// What somebody wants done once: who and what (scope), their name for it (key), and what
-/// exactly they asked for (fingerprint).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Intent {
-    /// Whose key it is, and for which operation.
-    pub scope: Scope,
-    /// The client's name for the intent.
-    pub key: Key,
-    /// What the request means.
-    pub fingerprint: Fingerprint,
-    /// What it consists of, so that a mismatch can say what differs; may be empty.
-    pub parts: Vec<Part>,
-    /// What the business calls it, if it does.
-    pub reference: Option<BusinessReference>,
-}
-
-impl Intent {
-    /// Puts an intent together.
-    pub const fn new(scope: Scope, key: Key, fingerprint: Fingerprint) -> Self {
-        Self { scope, key, fingerprint, parts: Vec::new(), reference: None }
-    }
-
-    /// Names the parts by which a mismatch can be explained.
-    #[must_use]
-    pub fn with_parts(mut self, parts: Vec<Part>) -> Self {
-        self.parts = parts;
-        self
-    }
-
-    /// Names what the business calls it: known beyond the retention of its key, and under any
-    /// other key.
-    #[must_use]
-    pub fn with_reference(mut self, reference: BusinessReference) -> Self {
-        self.reference = Some(reference);
-        self
-    }
-}
+use super::key::Key;
+use super::scope::{SEPARATOR, Scope};
+use super::sketch::{Difference, Part, Sketch, Sketcher};
+use crate::hex::hex;
 
 /// Under which a record is stored: a keyed hash over scope and key.
 ///
@@ -146,13 +106,6 @@ impl Identity {
     pub(crate) fn reference_id(&self, scope: &Scope, reference: &Key) -> RecordId {
         let named: Vec<_> = scope.identity_parts().chain([reference.expose().as_bytes()]).collect();
         self.internal_id("reference", named.join(&SEPARATOR))
-    }
-
-    /// What the business calls a record's intent, if the record lives under that.
-    pub fn reference_of<'r>(&self, record: &'r Record) -> Option<&'r str> {
-        let reference = record.key.as_ref()?;
-        let lives_there = self.reference_id(&record.scope, reference) == record.id;
-        lives_there.then(|| reference.expose())
     }
 
     /// The id of a record that Onceward keeps for itself. No scope and no key lead there.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Engine;
-use super::claiming::timed;
-use super::keeper::{Keeper, KeptBy};
-use super::life::Life;
+use super::claim_sender::timed;
+use super::lease_clock::Life;
+use super::lease_renewer::{Keeper, KeptBy};
 use super::permit::{Lost, Settled};
-use crate::ids::Holder;
 use crate::intent::RecordId;
+use crate::record::Holder;
 use crate::store::{Fenced, RenewRequest, SettleRequest, Settlement, StoreError};
 
 /// A claim that was granted.

@@ -1,5 +1,10 @@
 //! The seam between the engine and whatever keeps the records.
 
+pub mod machine;
+mod memory;
+#[cfg(feature = "metrics")]
+mod metered;
+
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;
@@ -7,14 +12,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::clock::Timestamp;
-use crate::fingerprint::Fingerprint;
-use crate::ids::{Fence, Holder, OperationId, OwnerToken};
-use crate::intent::RecordId;
-use crate::key::Key;
-use crate::outcome::{Outcome, Replay};
-use crate::record::{Record, Retention, StateName};
-use crate::scope::Scope;
-use crate::sketch::Sketch;
+use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
+use crate::record::{Fence, Holder, Outcome, OwnerToken, Record, Replay, Retention, StateName};
+
+pub use memory::{MemoryLimits, MemoryStore};
+#[cfg(feature = "metrics")]
+pub use metered::{MeteredStore, Meters};
 
 /// Keeps records and decides, atomically per record, who may run.
 ///

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::key::hex;
+use crate::hex::hex;
 
 /// A digest of what a request means, with the version of the rules that made it.
 ///

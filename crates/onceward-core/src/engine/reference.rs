@@ -1,10 +1,9 @@
 //! Intents that have a business reference: their key leads to the reference's record.
 
 use super::{Begin, BeginError, Engine, Rejection, Settled};
-use crate::intent::Intent;
-use crate::outcome::Replay;
+use crate::intent::{BusinessReference, Difference, Intent, Place};
 use crate::policy::OnLapse;
-use crate::reference::{BusinessReference, Follow, Place};
+use crate::record::{Follow, Replay};
 use crate::store::{Effect, StoreError, StoreErrorKind};
 
 impl Engine {
@@ -46,7 +45,7 @@ impl Engine {
             Begin::Replay(Replay { operation, ended, outcome }) => match place.follow(&outcome) {
                 Follow::Here => None,
                 Follow::Elsewhere => {
-                    let difference = crate::sketch::Difference::default();
+                    let difference = Difference::default();
                     Some(Begin::Reject(Rejection::Mismatch { difference }))
                 }
                 Follow::Outcome => Some(Begin::Replay(Replay { operation, ended, outcome })),

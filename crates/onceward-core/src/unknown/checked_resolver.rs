@@ -7,40 +7,18 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
+use super::resolver::{BoxError, Finding, Resolver, Since};
 use crate::clock::{Ambient as _, SystemAmbient, Timestamp};
-use crate::decision::{INTERNAL_TENANT, internal_scope};
-use crate::fingerprint::Fingerprint;
-use crate::ids::{Holder, OperationId, OwnerToken};
-use crate::intent::{Identity, RecordId};
-use crate::outcome::{Outcome, Tag};
-use crate::record::{Record, Retention, State, StateName};
-use crate::resolver::{BoxError, Finding, Resolver};
-use crate::sketch::Sketch;
+use crate::intent::{Fingerprint, INTERNAL_TENANT, Identity, OperationId, RecordId, Scope, Sketch};
+use crate::record::{Holder, Outcome, OwnerToken, Record, Retention, State, StateName, Tag};
 use crate::store::{
     Claim, ClaimRequest, Effect, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError,
     StoreErrorKind, Verdict,
 };
 
-/// The operations for which a [`Resolver`]'s "did not happen" counts, by the time of their first
-/// claim.
-///
-/// A table whose column was added today has no row about yesterday's operations, although they
-/// happened. "Happened" counts for operations of any age.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Since {
-    /// Claimed after the resolver was first used with the store. The store keeps that moment
-    /// for each [`Resolver::address`].
-    #[default]
-    FirstUse,
-    /// Claimed at this time or later, on the store's clock.
-    At(Timestamp),
-    /// All of them: the resolver has known every operation from the beginning.
-    Always,
-}
-
 /// A resolver whose "did not happen" is checked before it counts: the operation is not older than
 /// the resolver, and a resolver that goes by absence recognises what was completed.
-pub(crate) struct CheckedResolver {
+pub(super) struct CheckedResolver {
     resolver: Arc<dyn Resolver>,
     store: Arc<dyn FullStore>,
     since: OnceCell<Timestamp>,
@@ -61,7 +39,7 @@ const PAGES_MAX: usize = 10;
 const RECOGNISED_FOR: Duration = Duration::from_secs(60);
 
 impl CheckedResolver {
-    pub(crate) fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>) -> Self {
+    pub(super) fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>) -> Self {
         let since = OnceCell::new_with(match resolver.since() {
             Since::FirstUse => None,
             Since::At(moment) => Some(moment),
@@ -70,22 +48,22 @@ impl CheckedResolver {
         Self { resolver, store, since, recognised: Mutex::default() }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.resolver.name()
     }
 
     /// Whether its moment is known. Where not, [`register`](Self::register) has to be called.
-    pub(crate) fn is_registered(&self) -> bool {
+    pub(super) fn is_registered(&self) -> bool {
         self.since.initialized()
     }
 
     /// Records the first use of the resolver in the store, unless that is there already.
-    pub(crate) async fn register(&self) -> Result<Timestamp, StoreError> {
+    pub(super) async fn register(&self) -> Result<Timestamp, StoreError> {
         self.since.get_or_try_init(|| self.first_use()).await.copied()
     }
 
     /// Asks the resolver. Its "did not happen" becomes "still unknown" where it cannot know that.
-    pub(crate) async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
+    pub(super) async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         let finding = self.resolver.resolve(record).await?;
         match finding.verdict {
             Verdict::DidNotHappen => self.checked(record, finding).await,
@@ -187,7 +165,7 @@ fn first_use_of(id: RecordId) -> ClaimRequest {
         id,
         owner: OwnerToken::draw(&ambient),
         operation: OperationId::draw(&ambient, &id),
-        scope: internal_scope("resolver"),
+        scope: Scope::internal("resolver"),
         key: None,
         fingerprint: Fingerprint::of_parts(&[]),
         sketch: Sketch::default(),

@@ -11,14 +11,12 @@ use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use crate::fingerprint::Fingerprint;
-use crate::intent::RecordId;
-use crate::outcome::{Ended, Replay};
-use crate::record::Record;
-use crate::store::{
+use super::{
     Claim, ClaimRequest, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged, Query,
     RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
+use crate::intent::{Fingerprint, RecordId};
+use crate::record::{Ended, Record, Replay};
 
 /// Which call, and what it came to.
 type CallLabels = [(&'static str, &'static str); 3];

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::OperationId;
+use crate::intent::OperationId;
 
 /// The stored result of an operation. The core never looks inside: `tag` says who can read
 /// the bytes.

@@ -7,12 +7,10 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
 use crate::clock::Timestamp;
-use crate::ids::Fence;
-use crate::intent::RecordId;
-use crate::machine::{self, Next, Step};
-use crate::record::{Record, StateName};
-use crate::scope::Scope;
+use crate::intent::{RecordId, Scope};
+use crate::record::{Fence, Record, StateName};
 use crate::store::Purged;
+use crate::store::machine::{self, Next, Step};
 
 /// Width of a due bucket. Coarse, because a record past its time is answered as such long
 /// before it is removed.

@@ -1,16 +1,20 @@
 //! What a store keeps per intent.
 
+mod holder;
+mod key_link;
+mod operation;
+mod outcome;
+
 use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::fingerprint::Fingerprint;
-use crate::ids::{Fence, Holder, OperationId, OwnerToken};
-use crate::intent::RecordId;
-use crate::key::Key;
-use crate::outcome::Outcome;
-use crate::scope::Scope;
-use crate::sketch::Sketch;
+use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
+
+pub use holder::{Fence, Holder, OwnerToken};
+pub use key_link::Follow;
+pub use operation::Operation;
+pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
 
 /// All that is known about one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,20 +7,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Ambient, SystemAmbient, Timestamp};
-use crate::fingerprint::Fingerprint;
-use crate::ids::{Fence, Holder, OperationId, OwnerToken};
-use crate::intent::{Identity, RecordId};
-use crate::outcome::{Outcome, Tag};
-use crate::record::{Record, Retention, State};
-use crate::scope::Scope;
-use crate::sketch::Sketch;
+use crate::intent::{Fingerprint, INTERNAL_TENANT, Identity, OperationId, RecordId, Scope, Sketch};
+use crate::record::{Fence, Holder, Outcome, OwnerToken, Record, Retention, State, Tag};
 use crate::store::{
     Claim, ClaimRequest, Effect, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError,
     StoreErrorKind, Verdict,
 };
-
-/// The tenant of what Onceward keeps for itself in a store. Callers cannot be it.
-pub const INTERNAL_TENANT: &str = "onceward:internal";
 
 /// What was decided about an operation whose outcome was unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,7 +154,7 @@ impl Decisions {
             id,
             owner: OwnerToken::draw(&*self.ambient),
             operation: OperationId::draw(&*self.ambient, &id),
-            scope: internal_scope("decision"),
+            scope: Scope::internal("decision"),
             key: None,
             fingerprint: Fingerprint::of_parts(&[]),
             sketch: Sketch::default(),
@@ -187,10 +179,4 @@ fn read(record: &Record) -> Option<Written> {
 
 fn refused() -> StoreError {
     StoreError::new("decisions", StoreErrorKind::Unavailable, Effect::NotApplied)
-}
-
-/// The scope of what Onceward keeps for itself.
-pub(crate) fn internal_scope(purpose: &str) -> Scope {
-    #[expect(clippy::expect_used, reason = "these are words")]
-    Scope::new(INTERNAL_TENANT, "onceward", purpose).expect("a scope")
 }

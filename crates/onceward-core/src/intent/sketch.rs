@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use siphasher::sip::SipHasher13;
 
-use crate::intent::RecordId;
+use super::identity::RecordId;
 
 /// One named part of a request, as hashes: a field of its body, its query, an argument.
 ///

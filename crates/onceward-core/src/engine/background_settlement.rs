@@ -6,8 +6,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::held::Held;
-use super::keeper::Kept;
+use super::claim_handle::Held;
+use super::lease_renewer::Kept;
 use super::permit::{Lost, Settled};
 use crate::store::{Lapsed, SettleRequest, Settlement};
 

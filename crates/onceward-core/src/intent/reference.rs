@@ -1,10 +1,10 @@
 //! A second name for an intent, which outlives its key: the reference that the business itself
 //! knows it by.
 
-use crate::fingerprint::Fingerprint;
-use crate::intent::{Identity, Intent, RecordId};
-use crate::key::{InvalidKey, Key};
-use crate::outcome::{Content, Outcome, Tag};
+use super::Intent;
+use super::fingerprint::Fingerprint;
+use super::identity::{Identity, RecordId};
+use super::key::{InvalidKey, Key};
 
 /// What the business calls an intent, for example the payment reference that a bank prints:
 /// unique for its scope, and remembered long after the key is forgotten.
@@ -60,36 +60,4 @@ pub struct Place {
     pub id: RecordId,
     /// The intent as that record knows it.
     pub intent: Intent,
-}
-
-/// Of what is kept under a key.
-const TAG: Tag = Tag::from_static("reference/v1");
-
-impl Place {
-    /// What is kept under the key.
-    pub fn link(&self) -> Outcome {
-        Outcome::whole(TAG, self.id.as_bytes().to_vec())
-    }
-
-    /// What is kept under a key leads here, somewhere else, or is the outcome itself.
-    pub fn follow(&self, kept: &Outcome) -> Follow {
-        match (kept.content, &kept.tag) {
-            (Content::Whole, tag) if *tag == TAG && kept.bytes[..] == self.id.as_bytes()[..] => {
-                Follow::Here
-            }
-            (Content::Whole, tag) if *tag == TAG => Follow::Elsewhere,
-            _ => Follow::Outcome,
-        }
-    }
-}
-
-/// Where what is kept under a key leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follow {
-    /// To this reference.
-    Here,
-    /// To another reference: the key was used for another request.
-    Elsewhere,
-    /// Nowhere: the key was used before its operation had references.
-    Outcome,
 }

@@ -9,12 +9,12 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
-use super::held::Held;
-use super::life::Life;
+use super::claim_handle::Held;
+use super::lease_clock::Life;
 use super::permit::Permit;
 use super::{BeginError, Engine};
-use crate::ids::{Holder, OperationId, OwnerToken};
-use crate::intent::{Intent, RecordId};
+use crate::intent::{Intent, OperationId, RecordId};
+use crate::record::{Holder, OwnerToken};
 use crate::store::{
     Claim, ClaimRequest, Effect, Lease, SettleRequest, Settlement, StoreError, StoreErrorKind,
 };

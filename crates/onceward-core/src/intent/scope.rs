@@ -4,10 +4,13 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-use crate::key::is_printable;
+use super::key::is_printable;
 
 /// Longest accepted part of a scope, in bytes.
 pub const SCOPE_PART_BYTES_MAX: usize = 255;
+
+/// The tenant of what Onceward keeps for itself in a store. Callers cannot be it.
+pub const INTERNAL_TENANT: &str = "onceward:internal";
 
 /// Parts never contain control characters, so this one keeps them apart.
 pub(crate) const SEPARATOR: u8 = 0x1f;
@@ -97,6 +100,12 @@ impl Scope {
         operation: &str,
     ) -> Result<Self, InvalidScope> {
         Self::restored(tenant, &format!("{BOUND}{credentials_digest}"), operation)
+    }
+
+    /// The scope of what Onceward keeps for itself.
+    #[expect(clippy::expect_used, reason = "the parts are constants")]
+    pub(crate) fn internal(purpose: &'static str) -> Self {
+        Self::new(INTERNAL_TENANT, "onceward", purpose).expect("constant parts are valid")
     }
 
     /// Whether the caller is known by its credentials alone: see [`Scope::bound`].

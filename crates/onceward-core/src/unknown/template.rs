@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crate::ids::{DownstreamKey, OperationId};
-use crate::intent::Identity;
+use crate::intent::{DownstreamKey, Identity, OperationId};
 use crate::record::Record;
 
 /// A text such as `/payments?operation={operation}`.
