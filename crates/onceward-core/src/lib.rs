@@ -1,17 +1,33 @@
 //! The heart of Onceward: **the same intent has one effect and one outcome.**
 //!
-//! An [`Intent`] is what somebody wants done: a [`Scope`] (whose key it is, and for which
-//! operation), a [`Key`] (their name for it, the same on every attempt) and a
-//! [`Fingerprint`] (what exactly they asked for). An [`Engine`] decides about it by a
-//! [`Store`]: execute under a [`Permit`], replay an [`Outcome`], or reject.
+//! An [`Intent`] is one thing to be done: a [`Scope`] (whose key it is, and for which
+//! operation), a [`Key`] (the client's name for it, the same on every attempt) and a
+//! [`Fingerprint`] (what exactly is asked for). An [`Engine`] looks at its [`Store`] and
+//! decides: execute under a [`Permit`], replay an [`Outcome`], or reject.
 //!
-//! Where nobody can prove what happened the answer is *unknown*, and a [`Resolver`] helps
-//! to find out; it is never guessed. The rules are one pure truth table in [`machine`].
+//! Where it cannot be proved what happened, the outcome is *unknown* and never guessed; a
+//! [`Resolver`] finds it out. The rules are one pure truth table, [`machine`].
 //!
 //! This crate knows neither HTTP nor a database, and takes time and randomness from
-//! outside, so the code that runs in production is the code that the simulator runs.
+//! outside, so the simulator runs the code that runs in production.
+//!
+//! Each module uses only those below it:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bulk` | many items under one key |
+//! | `run` | typed results of any async function |
+//! | `engine` | execute, replay or reject; leases, waiting, shutdown |
+//! | `unknown` | resolvers, the reconciler, the decision log |
+//! | `sweeper` | removal of expired records |
+//! | `policy` | how an operation is guarded: every limit with its reason |
+//! | `store` | the `Store` traits, the truth table, the memory store, metrics |
+//! | `record` | what a store keeps: record, state, outcome |
+//! | `intent` | scope, key, fingerprint, business reference, and the ids made from them |
+//! | `clock` | time and randomness |
+//! | `per_thread`, `hex` | a value for each thread; bytes as text |
 
-// A panic in here would make an outcome unknown that is known.
+// A panic here would make a known outcome unknown.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
 mod bulk;
@@ -30,17 +46,17 @@ mod unknown;
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
 pub use engine::{
-    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, Lost, Permit, Rebuilder, Rejection,
-    Settled,
+    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, LeaseLost, Permit, Rebuilder,
+    Rejection, Settled,
 };
 pub use intent::{
     BusinessReference, Difference, DownstreamKey, Fingerprint, INTERNAL_TENANT, Identity, Intent,
-    InvalidKey, InvalidScope, KEY_CHARS_MAX, Key, KnownReference, OperationId, Part, Place,
-    RecordId, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch, ToKey,
+    InvalidKey, InvalidScope, KEY_CHARS_MAX, Key, KnownReference, OperationId, Part, RecordId,
+    ReferenceTarget, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch, ToKey,
 };
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use record::{
-    Content, Ended, Fence, Follow, Holder, Operation, Outcome, OwnerToken, Record, Replay,
+    Content, Ended, Fence, Holder, KeyLink, OperationStatus, Outcome, OwnerToken, Record, Replay,
     Resource, Retained, Retention, State, StateName, Tag, Unreadable,
 };
 pub use run::{Done, Failure, Refused, RunError};
@@ -51,8 +67,9 @@ pub use store::{
 };
 #[cfg(feature = "metrics")]
 pub use store::{MeteredStore, Meters};
-pub use sweeper::{Sweeper, SweeperSettings, Swept};
+pub use sweeper::{Sweeper, SweeperRound, SweeperSettings};
 pub use unknown::{
-    About, BoxError, Decided, Decision, Decisions, Finding, InvalidTemplate, Reconciler,
-    ReconcilerSettings, Recovered, Recovery, Resolver, Round, Since, Template, Written,
+    BoxError, Decision, DecisionKind, DecisionLog, Finding, InvalidTemplate, LoggedDecision,
+    Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, RecoveryRound,
+    Resolver, Since, Template,
 };

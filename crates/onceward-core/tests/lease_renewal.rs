@@ -1,5 +1,4 @@
-//! One keeper renews all leases of a runtime. What that must not change, each named as a
-//! fact.
+//! One renewer renews all leases of a runtime. What that must not change, each named as a fact.
 
 mod common;
 
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use onceward_core::{
-    BeginError, Drained, Engine, Lost, MemoryStore, Permit, Settled, StateName, StoreAdmin,
+    BeginError, Drained, Engine, LeaseLost, MemoryStore, Permit, Settled, StateName, StoreAdmin,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -51,7 +50,7 @@ async fn a_thousand_permits_alive_at_once_are_all_renewed_in_time() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_hangs_does_not_hold_up_the_others() {
     let bench = Bench::new();
-    // So that the keeper is not rescued by its own time limit.
+    // So long that the call timeout does not end the renewal that hangs.
     let engine = bench.engine_with(policy().call_timeout(LEASE * 100));
     let owners = permits(&engine, 0..20).await;
     bench.store.on_nth(1, Call::Renew, Fault::Hang);
@@ -81,7 +80,7 @@ async fn a_settled_permit_is_not_renewed_any_more() {
     let mut grant = owner.grant().clone();
     let deadline = grant.deadline();
     assert_eq!(owner.complete(outcome("done")).await, Settled::Durable);
-    assert_eq!(grant.lost().await, Lost::Lapsed);
+    assert_eq!(grant.lost().await, LeaseLost::Lapsed);
     assert_eq!(grant.deadline(), deadline, "it has not moved on");
 }
 
@@ -125,7 +124,7 @@ async fn no_task_outlives_the_engine() {
     let owner = permit(&engine, "k").await;
     drop(engine);
     sleep(LEASE * 3).await;
-    assert_eq!(owner.check(), Ok(()), "a permit is an engine's last breath");
+    assert_eq!(owner.check(), Ok(()), "a permit keeps its engine alive");
     assert_eq!(owner.complete(outcome("done")).await, Settled::Durable);
     tokio::task::yield_now().await;
     assert_eq!(tasks(), 0, "at once, not at the next alarm");
@@ -133,7 +132,7 @@ async fn no_task_outlives_the_engine() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn permits_that_come_and_go_on_many_threads_are_all_kept_and_let_go() {
-    // Renewed all the time, and not lost when the machine has other things to do.
+    // Renewed often, with a lease long enough for a busy machine.
     let often = policy().renew_every(Duration::from_millis(5)).build().unwrap();
     let engine = Engine::builder(Arc::new(MemoryStore::new())).policy(often).build();
     let tasks: Vec<_> = (0..64)
@@ -199,11 +198,11 @@ async fn a_drain_cuts_off_permits_of_every_policy_and_those_that_are_lost_alread
     let other = engine.with_policy(policy().lease(LEASE * 2).build().unwrap());
     let (lost, alive) = (permit(&engine, "lost").await, permit(&other, "alive").await);
     bench.store.on_nth(1, Call::Renew, Fault::LoseData);
-    assert_eq!(lost.grant().clone().lost().await, Lost::Missing);
+    assert_eq!(lost.grant().clone().lost().await, LeaseLost::Missing);
     let drained = engine.drain(Duration::from_secs(1)).await;
     assert_eq!(drained, Drained::CutOff { marked: 2 });
-    assert_eq!(lost.check(), Err(Lost::Drained));
-    assert_eq!(alive.check(), Err(Lost::Drained));
+    assert_eq!(lost.check(), Err(LeaseLost::Drained));
+    assert_eq!(alive.check(), Err(LeaseLost::Drained));
 }
 
 #[tokio::test(start_paused = true)]

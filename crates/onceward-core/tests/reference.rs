@@ -1,4 +1,4 @@
-//! Business references: known under every key, and for longer than any of them.
+//! Business references: known under every key, and for longer than any key.
 
 mod common;
 
@@ -151,13 +151,13 @@ async fn what_is_unknown_under_one_key_is_unknown_under_every_key() {
         assert_eq!(refused, Rejection::Unknown { operation });
     }
     let found = bench.store.find(&operation).await.unwrap().unwrap();
-    assert_eq!(found.key.unwrap().expose(), "pay-1", "for those who look it up");
+    assert_eq!(found.key.unwrap().expose(), "pay-1", "the reference, for lookups");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_dies_before_the_key_leads_anywhere_leaves_no_unknown() {
+async fn a_crash_before_the_key_is_linked_leaves_no_unknown() {
     let bench = Bench::new();
-    // Under the key alone, which is where it dies.
+    // The crash: the key is claimed and not linked.
     std::mem::forget(permit(&bench.engine(), "k").await);
     bench.store.on_every(Call::Renew, Fault::Fail);
     tokio::time::sleep(LEASE * 2).await;

@@ -1,4 +1,4 @@
-//! What a permit leaves undone, done in the background.
+//! Settlements that go on in the background after their permit is gone.
 
 use std::sync::Arc;
 
@@ -6,117 +6,122 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::claim_handle::Held;
-use super::lease_renewer::Kept;
-use super::permit::{Lost, Settled};
+use super::claim_handle::ClaimHandle;
+use super::lease_renewer::TrackedClaim;
+use super::permit::{LeaseLost, Settled};
 use crate::store::{Lapsed, SettleRequest, Settlement};
 
-/// A claim whose permit is gone, or does not count any more, and that is not settled.
-pub(super) struct Leftover {
-    held: Arc<Held>,
+/// A claim that is not settled, and whose permit is gone or no longer counts.
+pub(super) struct BackgroundSettlement {
+    handle: Arc<ClaimHandle>,
     renew_at: Instant,
     backoff: Backoff,
-    /// A drain waits for it.
-    _kept: Kept,
+    /// Makes a drain wait.
+    _tracked: TrackedClaim,
 }
 
-/// A settlement that did not land at once goes on in the background, as long as patience
-/// lasts and no drain cuts it off.
+/// Retries a settlement that failed at first, until the policy's patience ends or a drain cuts
+/// it off.
 #[cold]
-pub(super) fn settle(kept: Kept, request: SettleRequest) -> oneshot::Receiver<Settled> {
+pub(super) fn settle(tracked: TrackedClaim, request: SettleRequest) -> oneshot::Receiver<Settled> {
     let (landed, reply) = oneshot::channel();
-    let runtime = kept.held.keeper().runtime().clone();
-    runtime.spawn(Leftover::from(kept).settle(request, landed));
+    let runtime = tracked.handle.renewer().runtime().clone();
+    runtime.spawn(BackgroundSettlement::from(tracked).settle(request, landed));
     reply
 }
 
-/// A permit was dropped without a word: nobody knows what happened.
+/// Marks the claim of a dropped permit unknown.
 #[cold]
-pub(super) fn abandon(kept: Kept) {
-    mark_unknown(kept, Patience::UntilLapse);
+pub(super) fn abandon(tracked: TrackedClaim) {
+    mark_unknown(tracked, Patience::UntilLapse);
 }
 
-/// A drain's time is up: whatever the handler does from now on, nobody waits for it.
+/// Marks a claim unknown that still runs at the end of a drain.
 #[cold]
-pub(super) fn cut_off(kept: Kept) {
-    kept.held.life.lose(Lost::Drained);
-    mark_unknown(kept, Patience::None);
+pub(super) fn cut_off(tracked: TrackedClaim) {
+    tracked.handle.lease.end(LeaseLost::Drained);
+    mark_unknown(tracked, Patience::None);
 }
 
-/// For how long to go on where an attempt fails.
+/// Time limit of the retries.
 #[derive(Debug, Clone, Copy)]
 enum Patience {
     None,
-    /// From then on the record counts as unknown anyway.
+    /// After that the record stands at unknown anyway.
     UntilLapse,
 }
 
-/// Says at once what would be the case anyway when the lease lapses. Where a lapse means
-/// takeover, that is nothing: unknown would stop the next owner.
-fn mark_unknown(kept: Kept, patience: Patience) {
-    if kept.held.engine.policy().lapsed() == Lapsed::Takeover {
+/// Says now what the lapse of the lease would say later. Where a lapse means takeover this does
+/// nothing: unknown would stop the next owner.
+fn mark_unknown(tracked: TrackedClaim, patience: Patience) {
+    if tracked.handle.engine.policy().lapsed() == Lapsed::Takeover {
         return;
     }
-    let runtime = kept.held.keeper().runtime().clone();
-    runtime.spawn(Leftover::from(kept).mark_unknown(patience));
+    let runtime = tracked.handle.renewer().runtime().clone();
+    runtime.spawn(BackgroundSettlement::from(tracked).mark_unknown(patience));
 }
 
-impl From<Kept> for Leftover {
-    fn from(kept: Kept) -> Self {
-        let held = Arc::clone(&kept.held);
-        // A renewal that is under way may come to nothing.
-        let renew_at = kept.renew_at.unwrap_or_else(|| held.soon());
-        Self { held, renew_at, backoff: Backoff::default(), _kept: kept }
+impl From<TrackedClaim> for BackgroundSettlement {
+    fn from(tracked: TrackedClaim) -> Self {
+        let handle = Arc::clone(&tracked.handle);
+        // `None`: a renewal is under way, which may fail.
+        let renew_at = tracked.renew_at.unwrap_or_else(|| handle.soon());
+        Self { handle, renew_at, backoff: Backoff::default(), _tracked: tracked }
     }
 }
 
-impl Leftover {
+impl BackgroundSettlement {
     async fn settle(mut self, request: SettleRequest, landed: oneshot::Sender<Settled>) {
-        let held = Arc::clone(&self.held);
+        let handle = Arc::clone(&self.handle);
         tokio::select! {
             biased;
-            settled = self.carry_through(&request) => {
-                let _nobody_waits = landed.send(settled);
+            settled = self.retry(&request) => {
+                let _caller_may_be_gone = landed.send(settled);
             }
-            () = held.engine.shared().drain.cut_off() => {}
+            () = handle.engine.shared().drain.cut_off() => {}
         }
     }
 
-    /// Tries a settlement again and again, renewing the lease meanwhile.
-    async fn carry_through(&mut self, request: &SettleRequest) -> Settled {
-        let give_up = Instant::now() + self.held.engine.policy().settle_patience();
+    /// Retries a settlement, renewing the lease meanwhile.
+    async fn retry(&mut self, request: &SettleRequest) -> Settled {
+        let give_up = Instant::now() + self.handle.engine.policy().settle_patience();
         loop {
-            if Instant::now() >= self.renew_at && !self.held.life.is_lost() {
+            if Instant::now() >= self.renew_at && !self.handle.lease.is_lost() {
                 self.renew().await;
             }
-            match self.held.settle(request).await {
+            match self.handle.settle(request).await {
                 Ok(settled) => return settled,
                 Err(error) if Instant::now() >= give_up => {
-                    tracing::error!(%error, record = ?self.held.id, "left unknown: could not settle");
+                    tracing::error!(
+                        %error, record = ?self.handle.id,
+                        "the outcome could not be stored, the record is left unknown"
+                    );
                     return Settled::Pending;
                 }
-                Err(error) => tracing::debug!(%error, "settling again soon"),
+                Err(error) => {
+                    tracing::debug!(%error, "the outcome could not be stored, will retry");
+                }
             }
             self.pause().await;
         }
     }
 
     async fn renew(&mut self) {
-        match self.held.renew().await {
+        match self.handle.renew().await {
             Ok(renew_at) => self.renew_at = renew_at,
-            Err(lost) => self.held.life.lose(lost),
+            Err(lost) => self.handle.lease.end(lost),
         }
     }
 
     async fn mark_unknown(mut self, patience: Patience) {
-        let request = self.held.request(Settlement::Unknown);
+        let request = self.handle.request(Settlement::Unknown);
         loop {
-            match self.held.settle(&request).await {
+            match self.handle.settle(&request).await {
                 Ok(_) => return,
-                Err(error) => tracing::debug!(%error, "marking unknown"),
+                Err(error) => tracing::debug!(%error, "the record could not be marked unknown"),
             }
             match patience {
-                Patience::UntilLapse if Instant::now() < self.held.life.deadline() => {
+                Patience::UntilLapse if Instant::now() < self.handle.lease.deadline() => {
                     self.pause().await;
                 }
                 Patience::UntilLapse | Patience::None => return,
@@ -125,6 +130,6 @@ impl Leftover {
     }
 
     async fn pause(&mut self) {
-        self.backoff.pause(&*self.held.engine.shared().ambient).await;
+        self.backoff.pause(&*self.handle.engine.shared().ambient).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Sending a claim until its answer is known, and taking it back when it never is.
+//! Sends a claim until its answer is known, and withdraws it where that fails.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,44 +9,37 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
-use super::claim_handle::Held;
-use super::lease_clock::Life;
+use super::claim_handle::ClaimHandle;
+use super::lease_clock::LeaseClock;
 use super::permit::Permit;
-use super::{BeginError, Engine};
-use crate::intent::{Intent, OperationId, RecordId};
-use crate::record::{Holder, OwnerToken};
+use super::{BeginError, Engine, Shared};
+use crate::clock::Ambient;
+use crate::intent::{Identity, Intent, OperationId, RecordId};
+use crate::policy::Policy;
+use crate::record::Holder;
 use crate::store::{
     Claim, ClaimRequest, Effect, Lease, SettleRequest, Settlement, StoreError, StoreErrorKind,
 };
 
-/// A claim that may have been granted without anybody knowing.
+/// A claim that is sent until its answer is known.
 ///
-/// Dropped in that state (the answer never came, or the caller went away), it is sent
-/// again in the background to learn its fence, and released: its handler never ran.
-pub(super) struct PendingClaim<'a> {
+/// A claim that may have been granted is withdrawn on drop (the answer never came, or the
+/// caller went away): it is sent again in the background to learn its fence, and released. Its
+/// handler never ran.
+pub(super) struct ClaimSender<'a> {
     engine: &'a Engine,
     request: ClaimRequest,
     first_sent: Instant,
     perhaps_granted: bool,
 }
 
-impl<'a> PendingClaim<'a> {
-    /// A claim under a fresh owner token, to be sent now.
+impl<'a> ClaimSender<'a> {
+    /// A claim by a fresh owner token, to be sent now.
     pub(super) fn new(engine: &'a Engine, id: RecordId, intent: &Intent) -> Self {
-        let ambient = &*engine.shared().ambient;
+        let Shared { identity, ambient, .. } = engine.shared();
         Self {
             engine,
-            request: ClaimRequest {
-                id,
-                owner: OwnerToken::draw(ambient),
-                operation: OperationId::draw(ambient, &id),
-                scope: intent.scope.clone(),
-                key: engine.policy().keep_key().then(|| intent.key.clone()),
-                fingerprint: intent.fingerprint,
-                sketch: engine.shared().identity.sketch(&id, &intent.parts),
-                lease: engine.policy().lease(),
-                lapsed: engine.policy().lapsed(),
-            },
+            request: ClaimRequest::for_intent(id, intent, engine.policy(), identity, &**ambient),
             first_sent: Instant::now(),
             perhaps_granted: false,
         }
@@ -56,7 +49,7 @@ impl<'a> PendingClaim<'a> {
         &self.request.id
     }
 
-    /// Sends it, and again with the same token while it is not known whether it was granted.
+    /// Sends the claim, and repeats it with the same token while its effect is unclear.
     pub(super) async fn send(&mut self) -> Result<Claim, BeginError> {
         self.perhaps_granted = true;
         let claim = match self.call().await {
@@ -90,8 +83,8 @@ impl<'a> PendingClaim<'a> {
         timed(self.engine, self.engine.shared().store.claim(&self.request)).await
     }
 
-    /// The permit of a claim that was granted, unless that came too late to begin anything; then
-    /// `self` is withdrawn.
+    /// Issues the permit of a granted claim. Fails if the grant came too late to begin anything;
+    /// the claim is then withdrawn on drop.
     pub(super) fn permit(
         &mut self,
         lease: Lease,
@@ -105,17 +98,17 @@ impl<'a> PendingClaim<'a> {
             let error = StoreError::new("engine", late, Effect::MayHaveBeenApplied);
             return Err(BeginError::Unavailable(error));
         }
-        let held = Held {
+        let handle = ClaimHandle {
             engine: self.engine.clone(),
-            kept_by: self.engine.shared().keepers.here(),
+            renewed_by: self.engine.shared().renewers.current(),
             id: self.request.id,
             holder: Holder { owner: self.request.owner, fence: lease.fence },
-            life: Life::until(deadline),
+            lease: LeaseClock::until(deadline),
         };
-        // Counted from when the claim was sent: its answer may have taken most of the lease.
+        // Counted from the first sending: the answer may have taken most of the lease.
         let renew_at = self.first_sent + policy.renew_every();
-        let permit = Permit::issue(Arc::new(held), operation, attempt, renew_at);
-        // It counts as running by now: either a drain has seen it, or the drain is seen here.
+        let permit = Permit::issue(Arc::new(handle), operation, attempt, renew_at);
+        // The permit is counted by now: either a drain sees it, or it sees the drain here.
         if self.engine.shared().drain.is_closed() {
             permit.revoke();
             return Err(BeginError::Draining);
@@ -125,7 +118,7 @@ impl<'a> PendingClaim<'a> {
     }
 }
 
-impl PendingClaim<'_> {
+impl ClaimSender<'_> {
     #[cold]
     fn withdraw(&self) {
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -134,7 +127,7 @@ impl PendingClaim<'_> {
     }
 }
 
-impl Drop for PendingClaim<'_> {
+impl Drop for ClaimSender<'_> {
     fn drop(&mut self) {
         if self.perhaps_granted {
             self.withdraw();
@@ -142,15 +135,34 @@ impl Drop for PendingClaim<'_> {
     }
 }
 
-/// Releases a claim whose answer was never used. Ends at the latest when the lease does;
-/// from then on the record counts as unknown.
+impl ClaimRequest {
+    /// A claim for an intent that lives in the record `id`, with the settings of a policy.
+    pub fn for_intent(
+        id: RecordId,
+        intent: &Intent,
+        policy: &Policy,
+        identity: &Identity,
+        ambient: &dyn Ambient,
+    ) -> Self {
+        let Intent { scope, key, fingerprint, parts, .. } = intent;
+        Self {
+            key: policy.keep_key().then(|| key.clone()),
+            sketch: identity.sketch(&id, parts),
+            lapsed: policy.lapsed(),
+            ..Self::new(ambient, id, scope.clone(), *fingerprint, policy.lease())
+        }
+    }
+}
+
+/// Releases a claim that was not used. Gives up when the lease ends; the record then stands at
+/// unknown.
 async fn withdraw(engine: Engine, request: ClaimRequest) {
-    let _drained_only_after = engine.shared().drain.live();
+    let _drain_waits = engine.shared().drain.guard();
     let give_up = Instant::now() + engine.policy().lease();
     let mut backoff = Backoff::default();
     while Instant::now() < give_up {
-        // Claiming again with the same token tells the fence, and leaves a trace by which a
-        // late duplicate of the first sending is recognised.
+        // The same token gets the same fence, and the release that follows leaves a record by
+        // which a late duplicate of the first sending is recognised.
         match timed(&engine, engine.shared().store.claim(&request)).await {
             Ok(Claim::Granted { lease, .. }) => {
                 let release = SettleRequest {
@@ -165,19 +177,19 @@ async fn withdraw(engine: Engine, request: ClaimRequest) {
                 }
             }
             Ok(_) => return,
-            Err(error) => tracing::debug!(%error, "withdrawing a claim"),
+            Err(error) => tracing::debug!(%error, "the claim could not be withdrawn, will retry"),
         }
         backoff.pause(&*engine.shared().ambient).await;
     }
-    tracing::warn!(record = ?request.id, "a claim could not be withdrawn; it will lapse");
+    tracing::warn!(record = ?request.id, "the claim could not be withdrawn, its lease will lapse");
 }
 
-/// A store call under the engine's own time limit.
+/// A store call under the engine's call timeout.
 pub(super) async fn timed<T>(
     engine: &Engine,
     mut call: impl Future<Output = Result<T, StoreError>> + Send + Unpin,
 ) -> Result<T, StoreError> {
-    // A store that answers at once costs no timer, and no room for one.
+    // A store that answers at once needs no timer, and no room for one in the future.
     let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut call).poll(cx)));
     if let Poll::Ready(answer) = at_once.await {
         return answer;

@@ -1,48 +1,48 @@
-//! How long an owner may count on its lease.
+//! The owner's view of its lease, by its own monotonic clock.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::permit::Lost;
+use super::permit::LeaseLost;
 
-/// The owner's own view of its lease, by its own monotonic clock.
+/// Tells how long the owner may rely on its lease.
 #[derive(Debug)]
-pub(super) struct Life {
-    standing: Mutex<Standing>,
+pub(super) struct LeaseClock {
+    state: Mutex<LeaseState>,
     ended: Notify,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Standing {
+struct LeaseState {
     deadline: Instant,
-    lost: Option<Lost>,
+    lost: Option<LeaseLost>,
 }
 
-impl Life {
+impl LeaseClock {
     pub(super) fn until(deadline: Instant) -> Self {
-        let standing = Standing { deadline, lost: None };
-        Self { standing: Mutex::new(standing), ended: Notify::new() }
+        let state = LeaseState { deadline, lost: None };
+        Self { state: Mutex::new(state), ended: Notify::new() }
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.standing.lock().deadline
+        self.state.lock().deadline
     }
 
-    /// Whether effects may be begun now.
-    pub(super) fn check(&self) -> Result<(), Lost> {
-        let standing = *self.standing.lock();
-        match standing.lost {
+    /// Checks that effects may be begun now.
+    pub(super) fn check(&self) -> Result<(), LeaseLost> {
+        let state = *self.state.lock();
+        match state.lost {
             Some(lost) => Err(lost),
-            None if Instant::now() >= standing.deadline => Err(Lost::Lapsed),
+            None if Instant::now() >= state.deadline => Err(LeaseLost::Lapsed),
             None => Ok(()),
         }
     }
 
     /// Returns once effects may no longer be begun.
-    pub(super) async fn lost(&self) -> Lost {
+    pub(super) async fn lost(&self) -> LeaseLost {
         loop {
-            // Taken before looking, so that no loss falls between.
+            // Registered before the check, so that no notification is missed.
             let ended = self.ended.notified();
             if let Err(lost) = self.check() {
                 return lost;
@@ -50,28 +50,28 @@ impl Life {
             tokio::select! {
                 biased;
                 () = ended => {}
-                () = sleep_until(self.deadline()) => {} // which may have moved on meanwhile
+                () = sleep_until(self.deadline()) => {} // a renewal may have moved it
             }
         }
     }
 
-    /// Whether it was found to be lost. A deadline that has just passed is not found yet:
-    /// the next renewal may still find the lease alive.
+    /// True once the loss is established. A deadline that has just passed does not establish
+    /// it: the next renewal may still find the lease alive.
     pub(super) fn is_lost(&self) -> bool {
-        self.standing.lock().lost.is_some()
+        self.state.lock().lost.is_some()
     }
 
     pub(super) fn extend(&self, deadline: Instant) {
-        self.standing.lock().deadline = deadline;
+        self.state.lock().deadline = deadline;
     }
 
-    /// Ends it. Nothing comes after a drain.
-    pub(super) fn lose(&self, lost: Lost) {
-        let mut standing = self.standing.lock();
-        if standing.lost != Some(Lost::Drained) {
-            standing.lost = Some(lost);
+    /// Ends the lease. A drain's word is final.
+    pub(super) fn end(&self, lost: LeaseLost) {
+        let mut state = self.state.lock();
+        if state.lost != Some(LeaseLost::Drained) {
+            state.lost = Some(lost);
         }
-        drop(standing);
+        drop(state);
         self.ended.notify_waiters();
     }
 }

@@ -1,12 +1,12 @@
-//! Renews the leases of all permits, so that a permit needs neither a task nor a timer of
-//! its own: most are settled long before their first renewal is due.
+//! Renews the leases of all permits in the background.
 //!
-//! A permit is *kept* from its grant until it is settled, dropped or cut off. Whoever takes
-//! it out of its keeper's care, the permit itself or a drain, has the duty to end it; for
-//! the other it is then gone.
+//! A permit has neither a task nor a timer of its own: most are settled long before their
+//! first renewal is due. A claim is *tracked* from its grant until its permit is settled or
+//! dropped, or a drain cuts it off. Either the permit or the drain takes the claim out of its
+//! renewer, and that one has to end it; the other finds it gone.
 //!
-//! Each runtime that permits are granted on has a keeper of its own, as timers and tasks
-//! belong to a runtime, and one runtime may end or stand still before another does.
+//! Each runtime on which permits are granted has its own renewer, because timers and tasks
+//! belong to a runtime, and one runtime may end or stall before another does.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,306 +17,315 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::claim_handle::Held;
-use super::permit::Lost;
-use crate::per_thread::{Lane, Lanes};
+use super::claim_handle::ClaimHandle;
+use super::permit::LeaseLost;
+use crate::per_thread::{PerThread, ThreadSlot};
 
-/// The keepers of an engine, one a runtime: as a rule, one.
+/// The renewers of an engine: one for each runtime, so usually one.
 #[derive(Debug, Default)]
-pub(super) struct Keepers {
-    /// Of the first runtime: as a rule, all that are asked for. It stays, so it needs no lock.
-    first: OnceLock<Arc<Keeper>>,
-    others: RwLock<Vec<Arc<Keeper>>>,
+pub(super) struct LeaseRenewers {
+    /// The renewer of the first runtime, usually the only one. It is never replaced, so it
+    /// needs no lock.
+    first: OnceLock<Arc<LeaseRenewer>>,
+    others: RwLock<Vec<Arc<LeaseRenewer>>>,
 }
 
-impl Keepers {
-    /// The keeper on the runtime that this is called on.
-    pub(super) fn here(&self) -> KeptBy {
+impl LeaseRenewers {
+    /// The renewer of the current runtime.
+    pub(super) fn current(&self) -> RenewerRef {
         let runtime = Handle::current();
-        let first = self.first.get_or_init(|| Arc::new(Keeper::on(runtime.clone())));
+        let first = self.first.get_or_init(|| Arc::new(LeaseRenewer::on(runtime.clone())));
         if first.runtime.id() == runtime.id() {
-            return KeptBy::First;
+            return RenewerRef::First;
         }
         let known = find(&self.others.read(), &runtime);
-        KeptBy::Other(known.unwrap_or_else(|| self.add(runtime)))
+        RenewerRef::Other(known.unwrap_or_else(|| self.add(runtime)))
     }
 
-    #[expect(clippy::expect_used, reason = "there was a first before anything was kept by it")]
-    pub(super) fn get<'k>(&'k self, by: &'k KeptBy) -> &'k Arc<Keeper> {
+    #[expect(clippy::expect_used, reason = "references come from `current`, which sets the first")]
+    pub(super) fn get<'k>(&'k self, by: &'k RenewerRef) -> &'k Arc<LeaseRenewer> {
         match by {
-            KeptBy::First => self.first.get().expect("who keeps something is there"),
-            KeptBy::Other(keeper) => keeper,
+            RenewerRef::First => self.first.get().expect("the first renewer is set"),
+            RenewerRef::Other(renewer) => renewer,
         }
     }
 
-    fn add(&self, runtime: Handle) -> Arc<Keeper> {
-        let mut keepers = self.others.write();
-        if let Some(added_meanwhile) = find(&keepers, &runtime) {
+    fn add(&self, runtime: Handle) -> Arc<LeaseRenewer> {
+        let mut renewers = self.others.write();
+        if let Some(added_meanwhile) = find(&renewers, &runtime) {
             return added_meanwhile;
         }
-        // Runtimes come and go; nobody says when one is gone.
-        keepers.retain(|keeper| !keeper.is_idle());
-        let keeper = Arc::new(Keeper::on(runtime));
-        keepers.push(Arc::clone(&keeper));
-        keeper
+        // Runtimes end without notice, so idle renewers are dropped here.
+        renewers.retain(|renewer| !renewer.is_idle());
+        let renewer = Arc::new(LeaseRenewer::on(runtime));
+        renewers.push(Arc::clone(&renewer));
+        renewer
     }
 
-    /// Takes everything that is kept now out of care.
-    pub(super) fn take_all(&self) -> Vec<Kept> {
+    /// Takes out all tracked claims.
+    pub(super) fn take_all(&self) -> Vec<TrackedClaim> {
         let others = self.others.read();
-        self.first.get().into_iter().chain(&*others).flat_map(|keeper| keeper.take_all()).collect()
+        self.first
+            .get()
+            .into_iter()
+            .chain(&*others)
+            .flat_map(|renewer| renewer.take_all())
+            .collect()
     }
 }
 
-impl Drop for Keepers {
-    /// Whatever is kept holds the engine, so nothing is kept any more.
+impl Drop for LeaseRenewers {
+    /// Stops the timers. A tracked claim owns the engine, so no claim is tracked here.
     fn drop(&mut self) {
-        for keeper in self.first.get().into_iter().chain(&*self.others.get_mut()) {
-            if let Some(watch) = keeper.watch.lock().take() {
-                watch.abort();
+        for renewer in self.first.get().into_iter().chain(&*self.others.get_mut()) {
+            if let Some(timer) = renewer.timer.lock().take() {
+                timer.abort();
             }
         }
     }
 }
 
-/// One of an engine's keepers. The first needs no owner more, which all threads would count.
+/// A reference to one of an engine's renewers. The first has no `Arc` here, whose counter all
+/// threads would contend for.
 #[derive(Debug)]
-pub(super) enum KeptBy {
+pub(super) enum RenewerRef {
     First,
-    Other(Arc<Keeper>),
+    Other(Arc<LeaseRenewer>),
 }
 
-fn find(keepers: &[Arc<Keeper>], runtime: &Handle) -> Option<Arc<Keeper>> {
-    keepers.iter().find(|keeper| keeper.runtime.id() == runtime.id()).cloned()
+fn find(renewers: &[Arc<LeaseRenewer>], runtime: &Handle) -> Option<Arc<LeaseRenewer>> {
+    renewers.iter().find(|renewer| renewer.runtime.id() == runtime.id()).cloned()
 }
 
-/// Keeps the permits that were granted on one runtime.
+/// Renews the leases that were granted on one runtime.
 ///
-/// Its one task, the watch, sleeps until the first alarm. It is started by the first permit,
-/// and is over when nothing was kept at the last alarm.
+/// One task, the timer, sleeps until the earliest alarm. The first permit starts it; it ends at
+/// an alarm at which no claim is tracked.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct LeaseRenewer {
     runtime: Handle,
-    shards: Lanes<Mutex<Shard>>,
-    /// Locked before any shard, by those who lock both.
-    watch: Mutex<Option<AbortHandle>>,
+    shards: PerThread<Mutex<Shard>>,
+    /// Locked before any shard where both are locked.
+    timer: Mutex<Option<AbortHandle>>,
     alarm_set: Notify,
 }
 
-/// A held claim in a keeper's care, or out of it and not ended yet. A drain waits for it.
+/// A claim in a renewer, or taken out of it and not ended yet. A drain waits for it.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) held: Arc<Held>,
-    /// When its lease is to be renewed. `None` while it is being renewed, and when there is
-    /// nothing left to renew.
+pub(super) struct TrackedClaim {
+    pub(super) handle: Arc<ClaimHandle>,
+    /// When its lease is due for renewal. `None` during a renewal and after the lease was lost.
     pub(super) renew_at: Option<Instant>,
-    counted: Lane,
+    counted: ThreadSlot,
 }
 
-impl Kept {
-    fn new(held: Arc<Held>, renew_at: Instant) -> Self {
-        let counted = held.engine.shared().drain.enter();
-        Self { held, renew_at: Some(renew_at), counted }
+impl TrackedClaim {
+    fn new(handle: Arc<ClaimHandle>, renew_at: Instant) -> Self {
+        let counted = handle.engine.shared().drain.enter();
+        Self { handle, renew_at: Some(renew_at), counted }
     }
 
-    /// Whether it is this claim, and not one that came to its place after it.
-    fn is(&self, held: &Held) -> bool {
-        std::ptr::eq(&*self.held, held)
+    /// True if it is this claim, and not a later one at the same position.
+    fn is(&self, handle: &ClaimHandle) -> bool {
+        std::ptr::eq(&*self.handle, handle)
     }
 }
 
-impl Drop for Kept {
+impl Drop for TrackedClaim {
     fn drop(&mut self) {
-        self.held.engine.shared().drain.leave(self.counted);
+        self.handle.engine.shared().drain.leave(self.counted);
     }
 }
 
-/// In which shard a permit is kept, and by which number there. The next one gets it when this one
-/// is gone.
+/// Shard and index of a tracked claim. Reused after the claim is taken out.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
-    shard: Lane,
-    number: usize,
+pub(super) struct Position {
+    shard: ThreadSlot,
+    index: usize,
 }
 
-impl Keeper {
+impl LeaseRenewer {
     fn on(runtime: Handle) -> Self {
         Self {
             runtime,
-            shards: Lanes::default(),
-            watch: Mutex::default(),
+            shards: PerThread::default(),
+            timer: Mutex::default(),
             alarm_set: Notify::new(),
         }
     }
 
-    /// Where work for what is kept here is to be done.
+    /// The runtime for background work on claims tracked here.
     pub(super) fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// Takes a claim into care. Its lease is renewed from `renew_at` on.
-    pub(super) fn keep(self: &Arc<Self>, held: Arc<Held>, renew_at: Instant) -> Place {
-        let kept = Kept::new(held, renew_at);
-        let (lane, shard) = self.shards.here();
-        let (number, alarm) = shard.lock().insert(kept, renew_at);
-        self.heed(alarm);
-        Place { shard: lane, number }
+    /// Tracks a claim. Its lease is renewed from `renew_at` on.
+    pub(super) fn track(self: &Arc<Self>, handle: Arc<ClaimHandle>, renew_at: Instant) -> Position {
+        let tracked = TrackedClaim::new(handle, renew_at);
+        let (slot, shard) = self.shards.current();
+        let (index, alarm) = shard.lock().insert(tracked, renew_at);
+        self.wake_for(alarm);
+        Position { shard: slot, index }
     }
 
-    /// Takes a claim out of care. `None` if somebody has done so before.
-    pub(super) fn take(&self, held: &Held, place: Place) -> Option<Kept> {
-        self.shards.at(place.shard).lock().take(held, place.number)
+    /// Takes a claim out. `None` if it was taken out before.
+    pub(super) fn take(&self, handle: &ClaimHandle, position: Position) -> Option<TrackedClaim> {
+        self.shards.at(position.shard).lock().take(handle, position.index)
     }
 
-    fn take_all(&self) -> Vec<Kept> {
+    fn take_all(&self) -> Vec<TrackedClaim> {
         self.shards.iter().flat_map(|shard| shard.lock().take_all()).collect()
     }
 
-    /// What came of a renewal.
-    fn renewed(self: &Arc<Self>, held: &Held, place: Place, renewed: Result<Instant, Lost>) {
+    /// Stores the result of a renewal.
+    fn renewed(
+        self: &Arc<Self>,
+        handle: &ClaimHandle,
+        position: Position,
+        renewed: Result<Instant, LeaseLost>,
+    ) {
         match renewed {
             Ok(renew_at) => {
-                let mut shard = self.shards.at(place.shard).lock();
-                let alarm = shard.reschedule(held, place.number, renew_at);
+                let mut shard = self.shards.at(position.shard).lock();
+                let alarm = shard.reschedule(handle, position.index, renew_at);
                 drop(shard);
-                self.heed(alarm);
+                self.wake_for(alarm);
             }
-            Err(lost) => held.life.lose(lost),
+            Err(lost) => handle.lease.end(lost),
         }
     }
 
-    fn heed(self: &Arc<Self>, alarm: Alarm) {
-        if alarm == Alarm::Set {
+    fn wake_for(self: &Arc<Self>, alarm: Alarm) {
+        if alarm == Alarm::Earlier {
             self.wake();
         }
     }
 
-    /// Tells the watch of a new alarm, starting one if there is none.
+    /// Wakes the timer, or starts it.
     fn wake(self: &Arc<Self>) {
-        let mut watch = self.watch.lock();
-        if is_over(watch.as_ref()) {
-            *watch = Some(self.runtime.spawn(keep_watch(Arc::clone(self))).abort_handle());
+        let mut timer = self.timer.lock();
+        if is_over(timer.as_ref()) {
+            *timer = Some(self.runtime.spawn(run_timer(Arc::clone(self))).abort_handle());
         } else {
             self.alarm_set.notify_one();
         }
     }
 
-    /// All that is to be renewed now, and when to look again. `None` if there is nothing to
-    /// look for: from then on, the watch is over.
-    fn look(&self) -> (Vec<(Place, Arc<Held>)>, Option<Instant>) {
-        // Held while looking: whoever sets an alarm in a shard that was looked at already
-        // is waiting for it, and then finds whether there is a watch.
-        let mut watch = self.watch.lock();
+    /// Takes all renewals that are due, and returns the next alarm. `None` ends the timer:
+    /// no alarm is set.
+    fn due(&self) -> (Vec<(Position, Arc<ClaimHandle>)>, Option<Instant>) {
+        // Locked throughout: a caller that sets an alarm in a shard already visited waits in
+        // `wake` for this lock, and then sees whether the timer has ended.
+        let mut timer = self.timer.lock();
         let now = Instant::now();
         let (mut due, mut next) = (Vec::new(), None);
-        for (lane, shard) in self.shards.all() {
+        for (slot, shard) in self.shards.all() {
             let mut shard = shard.lock();
-            let numbered = |(number, held)| (Place { shard: lane, number }, held);
-            due.extend(shard.take_due(now).into_iter().map(numbered));
+            let positioned = |(index, handle)| (Position { shard: slot, index }, handle);
+            due.extend(shard.take_due(now).into_iter().map(positioned));
             next = next.into_iter().chain(shard.alarm).min();
         }
         if next.is_none() {
-            *watch = None;
+            *timer = None;
         }
         (due, next)
     }
 
     fn is_idle(&self) -> bool {
-        let empty = || self.shards.iter().all(|shard| shard.lock().kept.is_empty());
-        is_over(self.watch.lock().as_ref()) && empty()
+        let empty = || self.shards.iter().all(|shard| shard.lock().tracked.is_empty());
+        is_over(self.timer.lock().as_ref()) && empty()
     }
 }
 
-/// A watch is also over when its runtime is.
-fn is_over(watch: Option<&AbortHandle>) -> bool {
-    watch.is_none_or(AbortHandle::is_finished)
+/// A timer is over if it has ended, or its runtime has.
+fn is_over(timer: Option<&AbortHandle>) -> bool {
+    timer.is_none_or(AbortHandle::is_finished)
 }
 
-async fn keep_watch(keeper: Arc<Keeper>) {
+async fn run_timer(renewer: Arc<LeaseRenewer>) {
     loop {
-        let (due, next) = keeper.look();
-        for (place, held) in due {
-            // Each by itself: one that hangs does not hold up the others.
-            tokio::spawn(renew(held, place));
+        let (due, next) = renewer.due();
+        for (position, handle) in due {
+            // A task each: a renewal that hangs does not delay the others.
+            tokio::spawn(renew(handle, position));
         }
         let Some(alarm) = next else { return };
         tokio::select! {
             biased;
-            () = keeper.alarm_set.notified() => {}
+            () = renewer.alarm_set.notified() => {}
             () = sleep_until(alarm) => {}
         }
     }
 }
 
-async fn renew(held: Arc<Held>, place: Place) {
-    let renewed = held.renew().await;
-    held.keeper().renewed(&held, place, renewed);
+async fn renew(handle: Arc<ClaimHandle>, position: Position) {
+    let renewed = handle.renew().await;
+    handle.renewer().renewed(&handle, position, renewed);
 }
 
-/// Some of what a keeper keeps.
+/// The tracked claims of one thread slot.
 #[derive(Debug, Default)]
 struct Shard {
-    kept: Slab<Kept>,
-    /// When the watch looks at this shard, at the latest. Stays when the permit that it was
-    /// set for is settled, so that many short permits one after another set one alarm.
+    tracked: Slab<TrackedClaim>,
+    /// When the timer visits this shard at the latest. Stays when the claim that it was set
+    /// for is settled, so that many short claims in a row set one alarm.
     alarm: Option<Instant>,
 }
 
-/// Whether the watch must hear of something.
+/// Effect of a claim on its shard's alarm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Alarm {
-    /// It looks early enough anyway.
-    AsBefore,
-    /// There is a new alarm, which it does not know of.
-    Set,
+    /// The alarm is early enough.
+    Unchanged,
+    /// The alarm is earlier now, and the timer has to be woken.
+    Earlier,
 }
 
 impl Shard {
-    fn insert(&mut self, kept: Kept, renew_at: Instant) -> (usize, Alarm) {
-        let number = self.kept.insert(kept);
-        (number, self.set_alarm(renew_at))
+    fn insert(&mut self, tracked: TrackedClaim, renew_at: Instant) -> (usize, Alarm) {
+        let index = self.tracked.insert(tracked);
+        (index, self.set_alarm(renew_at))
     }
 
-    /// Nothing to do if the claim was taken out of care while it was being renewed.
-    fn reschedule(&mut self, held: &Held, number: usize, renew_at: Instant) -> Alarm {
-        let Some(kept) = self.kept.get_mut(number).filter(|kept| kept.is(held)) else {
-            return Alarm::AsBefore;
+    /// Does nothing if the claim was taken out during its renewal.
+    fn reschedule(&mut self, handle: &ClaimHandle, index: usize, renew_at: Instant) -> Alarm {
+        let Some(tracked) = self.tracked.get_mut(index).filter(|tracked| tracked.is(handle)) else {
+            return Alarm::Unchanged;
         };
-        kept.renew_at = Some(renew_at);
+        tracked.renew_at = Some(renew_at);
         self.set_alarm(renew_at)
     }
 
     fn set_alarm(&mut self, renew_at: Instant) -> Alarm {
         if self.alarm.is_some_and(|alarm| alarm <= renew_at) {
-            return Alarm::AsBefore;
+            return Alarm::Unchanged;
         }
         self.alarm = Some(renew_at);
-        Alarm::Set
+        Alarm::Earlier
     }
 
-    fn take(&mut self, held: &Held, number: usize) -> Option<Kept> {
-        self.kept.get(number).filter(|kept| kept.is(held))?;
-        Some(self.kept.remove(number))
+    fn take(&mut self, handle: &ClaimHandle, index: usize) -> Option<TrackedClaim> {
+        self.tracked.get(index).filter(|tracked| tracked.is(handle))?;
+        Some(self.tracked.remove(index))
     }
 
-    fn take_all(&mut self) -> impl Iterator<Item = Kept> + use<> {
-        std::mem::take(&mut self.kept).into_iter().map(|(_, kept)| kept)
+    fn take_all(&mut self) -> impl Iterator<Item = TrackedClaim> + use<> {
+        std::mem::take(&mut self.tracked).into_iter().map(|(_, tracked)| tracked)
     }
 
-    /// What is to be renewed now, with its numbers, if the alarm has gone off. Looks at all that
-    /// is kept, so what is due soon is renewed too: a lease has a few alarms, not one for each
-    /// permit.
-    fn take_due(&mut self, now: Instant) -> Vec<(usize, Arc<Held>)> {
+    /// Returns the claims that are due, if the alarm has gone off. Claims that are due soon are
+    /// renewed with them, so there are a few alarms a lease and not one for each claim.
+    fn take_due(&mut self, now: Instant) -> Vec<(usize, Arc<ClaimHandle>)> {
         let mut due = Vec::new();
         if self.alarm.is_none_or(|alarm| alarm > now) {
             return due;
         }
         self.alarm = None;
-        for (number, kept) in &mut self.kept {
-            let Some(renew_at) = kept.renew_at else { continue };
-            if renew_at <= now + kept.held.engine.policy().renew_every() / 8 {
-                kept.renew_at = None;
-                due.push((number, Arc::clone(&kept.held)));
+        for (index, tracked) in &mut self.tracked {
+            let Some(renew_at) = tracked.renew_at else { continue };
+            if renew_at <= now + tracked.handle.engine.policy().renew_every() / 8 {
+                tracked.renew_at = None;
+                due.push((index, Arc::clone(&tracked.handle)));
             } else {
                 self.alarm = self.alarm.into_iter().chain([renew_at]).min();
             }

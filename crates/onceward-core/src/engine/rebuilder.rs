@@ -1,4 +1,4 @@
-//! Replies that are made from a stored reference.
+//! Replies that are rebuilt from a stored reference.
 
 use async_trait::async_trait;
 
@@ -9,6 +9,6 @@ use crate::unknown::BoxError;
 /// sensitive or too large to keep.
 #[async_trait]
 pub trait Rebuilder: Send + Sync + 'static {
-    /// The reply behind a [`Content::Reference`](crate::Content::Reference).
+    /// Returns the reply behind a [`Content::Reference`](crate::Content::Reference).
     async fn rebuild(&self, reference: &Outcome) -> Result<Outcome, BoxError>;
 }

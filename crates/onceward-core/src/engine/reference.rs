@@ -1,27 +1,28 @@
-//! Intents that have a business reference: their key leads to the reference's record.
+//! Intents with a business reference: the key is linked to the reference's record, and the
+//! intent is decided there.
 
 use super::{Begin, BeginError, Engine, Rejection, Settled};
-use crate::intent::{BusinessReference, Difference, Intent, Place};
+use crate::intent::{BusinessReference, Difference, Intent, ReferenceTarget};
 use crate::policy::OnLapse;
-use crate::record::{Follow, Replay};
+use crate::record::{KeyLink, Replay};
 use crate::store::{Effect, StoreError, StoreErrorKind};
 
 impl Engine {
-    /// Decides about an intent under its reference, once its key leads there.
+    /// Links the intent's key to its reference, then decides at the reference's record.
     pub(super) async fn begin_by_reference(
         &self,
         intent: &Intent,
         reference: &BusinessReference,
     ) -> Result<Begin, BeginError> {
-        let place = reference.place(&self.shared().identity, intent);
-        if let Some(other) = self.link(intent, &place).await? {
-            return Ok(other);
+        let target = reference.target(&self.shared().identity, intent);
+        if let Some(decided) = self.link(intent, &target).await? {
+            return Ok(decided);
         }
         let keep = self.policy().reference_retention();
         let remembering = self.reconfigured(|policy| policy.retention(keep).keep_key(true));
-        match remembering.begin_record(&place.id, &place.intent).await? {
+        match remembering.begin_record(&target.id, &target.intent).await? {
             Begin::Reject(Rejection::Mismatch { difference }) => {
-                let first = self.shared().store.get(&place.id).await;
+                let first = self.shared().store.get(&target.id).await;
                 let first = first.map_err(BeginError::Unavailable)?;
                 let operation = first.map(|record| record.operation);
                 Ok(Begin::Reject(Rejection::ReferenceTaken { operation, difference }))
@@ -30,25 +31,29 @@ impl Engine {
         }
     }
 
-    /// Makes the key lead to the place; else says what the key is.
-    async fn link(&self, intent: &Intent, place: &Place) -> Result<Option<Begin>, BeginError> {
+    /// Links the key to the target. Returns the decision instead if the key is used otherwise.
+    async fn link(
+        &self,
+        intent: &Intent,
+        target: &ReferenceTarget,
+    ) -> Result<Option<Begin>, BeginError> {
         let id = self.shared().identity.record_id(&intent.scope, &intent.key);
-        // Nothing runs under the key itself, so whoever died before it led anywhere did nothing.
+        // No handler runs under the key itself, so a crash before the link did nothing.
         let linking = self.reconfigured(|policy| policy.on_lapse(OnLapse::Takeover));
         Ok(match linking.begin_record(&id, intent).await? {
-            Begin::Execute(permit) => match permit.complete(place.link()).await {
+            Begin::Execute(permit) => match permit.complete(target.link()).await {
                 Settled::Durable | Settled::Pending => None,
                 Settled::Superseded | Settled::Missing => {
                     return Err(BeginError::Unavailable(unlinked()));
                 }
             },
-            Begin::Replay(Replay { operation, ended, outcome }) => match place.follow(&outcome) {
-                Follow::Here => None,
-                Follow::Elsewhere => {
+            Begin::Replay(Replay { operation, ended, outcome }) => match target.follow(&outcome) {
+                KeyLink::ThisReference => None,
+                KeyLink::OtherReference => {
                     let difference = Difference::default();
                     Some(Begin::Reject(Rejection::Mismatch { difference }))
                 }
-                Follow::Outcome => Some(Begin::Replay(Replay { operation, ended, outcome })),
+                KeyLink::Unlinked => Some(Begin::Replay(Replay { operation, ended, outcome })),
             },
             Begin::Reject(rejection) => Some(Begin::Reject(rejection)),
         })

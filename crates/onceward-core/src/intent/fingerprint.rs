@@ -1,4 +1,4 @@
-//! What tells a retry from another request under the same key.
+//! Fingerprints, which tell a retry from another request under the same key.
 
 use std::fmt;
 
@@ -24,15 +24,15 @@ impl Fingerprint {
     /// Rules of [`Fingerprint::of_value`].
     pub const VALUE_V1: u8 = 2;
 
-    /// Takes a digest that another component computed by its own, numbered rules.
+    /// A fingerprint that another component computed by its own rules.
     ///
-    /// Numbers below 16 are the core's.
+    /// Rule numbers below 16 are reserved for this crate.
     pub const fn from_digest(rules: u8, digest: [u8; 32]) -> Self {
         Self { rules, digest }
     }
 
-    /// SHA-256 over the parts, each with its length, so that no two lists of parts run
-    /// together.
+    /// SHA-256 over the parts, each with its length, so that different lists of parts never hash
+    /// the same bytes.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         hash.update((parts.len() as u64).to_be_bytes());
@@ -43,8 +43,8 @@ impl Fingerprint {
         Self { rules: Self::PARTS_V1, digest: hash.finalize().into() }
     }
 
-    /// SHA-256 over a Rust value as serde sees it. The order of map entries and struct
-    /// fields does not matter, the order of sequences does.
+    /// SHA-256 over a value as serde serialises it. The order of map entries and struct fields
+    /// does not matter, the order of sequences does.
     pub fn of_value<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         let value = serde_json::to_value(value)?;
         let mut hash = Sha256::new();
@@ -52,19 +52,19 @@ impl Fingerprint {
         Ok(Self { rules: Self::VALUE_V1, digest: hash.finalize().into() })
     }
 
-    /// As [`of_value`](Self::of_value) of a struct with these fields, each name once.
+    /// The same as [`of_value`](Self::of_value) of a struct with these fields. Names are unique.
     pub fn of_members(members: &[(&str, Value)]) -> Self {
         let mut hash = Sha256::new();
         absorb_members(&mut hash, members.iter().map(|(name, member)| (*name, member)).collect());
         Self { rules: Self::VALUE_V1, digest: hash.finalize().into() }
     }
 
-    /// Which rules made it.
+    /// Number of the rules that made it.
     pub const fn rules(&self) -> u8 {
         self.rules
     }
 
-    /// The digest itself.
+    /// The digest.
     pub const fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// Feeds a value in a prefix-free form: a type byte, a length where there is one, content.
+/// Hashes a value in a prefix-free form: a type byte, a length where the type has one, content.
 fn absorb(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hash.update(b"z"),
@@ -97,8 +97,8 @@ fn absorb(hash: &mut Sha256, value: &Value) {
 }
 
 fn absorb_members(hash: &mut Sha256, mut members: Vec<(&str, &Value)>) {
-    // Sorted here and not by serde_json's map, whose order a feature of any crate in the
-    // build can change.
+    // Sorted here, because any crate in the build can change the order of serde_json's map by
+    // a feature.
     members.sort_unstable_by_key(|(name, _)| *name);
     hash.update(b"o");
     hash.update((members.len() as u64).to_be_bytes());

@@ -1,4 +1,4 @@
-//! The identity of an intent's record.
+//! Record ids: keyed hashes of scope and key.
 
 use std::fmt;
 use std::io::Write;
@@ -12,9 +12,9 @@ use super::scope::{SEPARATOR, Scope};
 use super::sketch::{Difference, Part, Sketch, Sketcher};
 use crate::hex::hex;
 
-/// Under which a record is stored: a keyed hash over scope and key.
+/// Id of a record: a keyed hash over scope and key.
 ///
-/// Whoever sees the store learns neither the client's key nor whether a guessed key exists.
+/// Access to the store reveals neither the client's key nor whether a guessed key exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RecordId([u8; 32]);
@@ -30,12 +30,12 @@ impl RecordId {
         &self.0
     }
 
-    /// Its first 64 bits: what it is sorted by.
+    /// The first 64 bits, in the order of ids.
     pub(crate) fn first_bits(&self) -> u64 {
         self.short().swap_bytes()
     }
 
-    /// 64 of its bits, as evenly spread as a hash can be.
+    /// 64 of its bits, as a hash-table hash.
     pub(crate) fn short(&self) -> u64 {
         let mut first = [0; 8];
         first.copy_from_slice(&self.0[..8]);
@@ -55,7 +55,7 @@ impl fmt::Display for RecordId {
     }
 }
 
-/// Enough for the scope and key of most intents, each part with its length.
+/// Buffer for the scope and key of most intents, each part with its length.
 const NAMED_BYTES: usize = 256;
 
 /// Makes record ids. All engines on one store need the same secret, or each sees only its
@@ -77,18 +77,18 @@ impl Identity {
         Self { keyed, sketcher: Sketcher::new(&half) }
     }
 
-    /// Identities without a secret: whoever can read the store can test guesses of keys.
+    /// Identities without a secret: a reader of the store can test guesses of keys.
     /// Right for the memory store, and where keys are random UUIDs.
     pub fn unkeyed() -> Self {
         Self::keyed(b"onceward identity v1, no secret")
     }
 
-    /// The id of the record that an intent lives under. Its fingerprint has no part in it.
+    /// The id of an intent's record. Its fingerprint has no part in it.
     pub fn record_id(&self, scope: &Scope, key: &Key) -> RecordId {
         let mac = self.keyed.clone();
         let named = || scope.identity_parts().chain([key.expose().as_bytes()]);
         let length = |part: &[u8]| (part.len() as u64).to_be_bytes();
-        // All at once where it fits, which is quicker than many small updates.
+        // One update where it fits is faster than many small ones.
         let mut room = [0; NAMED_BYTES];
         let mut left = &mut room[..];
         let fit = named()
@@ -102,29 +102,29 @@ impl Identity {
         RecordId(mac.finalize().into_bytes().into())
     }
 
-    /// The id of the record that a business reference names.
+    /// The id of a business reference's record.
     pub(crate) fn reference_id(&self, scope: &Scope, reference: &Key) -> RecordId {
         let named: Vec<_> = scope.identity_parts().chain([reference.expose().as_bytes()]).collect();
         self.internal_id("reference", named.join(&SEPARATOR))
     }
 
-    /// The id of a record that Onceward keeps for itself. No scope and no key lead there.
+    /// The id of one of Onceward's own records. No scope and key have this id.
     pub(crate) fn internal_id(&self, purpose: &str, key: impl AsRef<[u8]>) -> RecordId {
         let mut mac = self.keyed.clone();
         for part in [b"onceward internal record v1", purpose.as_bytes(), key.as_ref()] {
-            // Longer than any part of a scope or key can be.
+            // A length that no part of a scope or key has.
             mac.update(&(u64::MAX - part.len() as u64).to_be_bytes());
             mac.update(part);
         }
         RecordId(mac.finalize().into_bytes().into())
     }
 
-    /// What a record remembers of the parts of its request.
+    /// The sketch that a record keeps of its request's parts.
     pub fn sketch(&self, id: &RecordId, parts: &[Part]) -> Sketch {
         self.sketcher.sketch(id, parts)
     }
 
-    /// In what a refused request differs from the first one under its key.
+    /// The parts in which a refused request differs from the first one under its key.
     pub fn compare(&self, id: &RecordId, first: &Sketch, parts: &[Part]) -> Difference {
         self.sketcher.compare(id, first, parts)
     }

@@ -1,4 +1,4 @@
-//! The client's name for one intent.
+//! Idempotency keys: the client's name for one intent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,11 +14,10 @@ use crate::hex::hex;
 /// Longest accepted key, in characters. Stripe's limit, which clients already honour.
 pub const KEY_CHARS_MAX: usize = 255;
 
-/// An idempotency key: what a client calls one intent, the same on every attempt.
+/// An idempotency key: the client's name for one intent, the same on every attempt.
 ///
-/// 1 to 255 printable ASCII characters, not all of them blanks. A key is often as good as
-/// a password for the reply behind it, so `Debug` shows a digest prefix and there is no
-/// `Display`.
+/// 1 to 255 printable ASCII characters, not only blanks. A key often gives access to the reply
+/// like a password, so `Debug` shows the prefix of a digest, and there is no `Display`.
 ///
 /// ```
 /// use onceward_core::Key;
@@ -32,7 +31,7 @@ pub const KEY_CHARS_MAX: usize = 255;
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// Checks and takes a key.
+    /// Checks a text and makes it a key.
     pub fn new(text: impl Into<Arc<str>>) -> Result<Self, InvalidKey> {
         let text = text.into();
         if !is_printable(&text) {
@@ -49,8 +48,8 @@ impl Key {
         }
     }
 
-    /// A key made from identities of any length and alphabet, such as a CloudEvents source
-    /// and id: the hex SHA-256 over the length-prefixed parts.
+    /// A key from parts of any length and alphabet, such as a CloudEvents source and id: the hex
+    /// SHA-256 over the length-prefixed parts.
     pub fn derived(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new_with_prefix(b"onceward key v1");
         for part in parts {
@@ -87,21 +86,21 @@ impl From<Key> for String {
     }
 }
 
-/// Whether a text is printable ASCII throughout. Without `all`, which stops at the first byte that
-/// is not, and so looks at one after the other.
+/// True if all bytes are printable ASCII. `all` would stop at the first other byte, and so keep
+/// the compiler from checking many bytes at once.
 pub(crate) fn is_printable(text: &str) -> bool {
     !text.bytes().fold(false, |found, byte| found | !matches!(byte, b' '..=b'~'))
 }
 
-/// What a [`Key`] can be made of: texts, UUIDs, the [`DownstreamKey`] of the operation
-/// above, and what you implement it for.
+/// Conversion to a [`Key`]: for texts, UUIDs, the [`DownstreamKey`] of the operation above, and
+/// your own types.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not something a key can be made of",
+    message = "`{Self}` cannot be made into a key",
     label = "neither a `Key` nor a text nor a `Uuid`",
     note = "turn it into text, or implement `ToKey` for it"
 )]
 pub trait ToKey {
-    /// The key, if it is a valid one.
+    /// Returns the key, or why it is not valid.
     fn to_key(&self) -> Result<Key, InvalidKey>;
 }
 
@@ -153,7 +152,7 @@ impl<T: ToKey + ?Sized> ToKey for &T {
     }
 }
 
-/// Why a text is not a [`Key`]. Names what is wrong without repeating the key.
+/// Why a text is not a [`Key`]. Never repeats the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidKey {
@@ -161,12 +160,12 @@ pub enum InvalidKey {
     #[error("the idempotency key is empty; send 1 to {KEY_CHARS_MAX} characters")]
     Empty,
     /// Only blanks.
-    #[error("the idempotency key consists of blanks only; send a unique value, such as a UUID")]
+    #[error("the idempotency key has only blanks; send a unique value, such as a UUID")]
     Blank,
     /// Longer than [`KEY_CHARS_MAX`].
     #[error("the idempotency key has {length} characters; at most {KEY_CHARS_MAX} are allowed")]
     TooLong {
-        /// How many characters it has.
+        /// Its number of characters.
         length: usize,
     },
     /// Something other than printable ASCII.

@@ -1,4 +1,4 @@
-//! The public name of one operation, and the key that it hands to the next system.
+//! The public id of one operation, and the key that it hands to the next system.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use super::identity::RecordId;
 use crate::clock::{Ambient, SystemAmbient};
 use crate::hex::hex;
 
-/// The public name of one operation (UUIDv7): its status page, its event ids and its
-/// downstream key derive from it. Not a secret.
+/// Public id of one operation (UUIDv7): its status page, its event ids and its downstream key
+/// derive from it. Not a secret.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OperationId(Uuid);
@@ -20,8 +20,8 @@ pub struct OperationId(Uuid);
 impl OperationId {
     /// A fresh id for an operation on a record, ordered by the time it was drawn.
     ///
-    /// Of its 74 bits that are not time, 62 are the record's first: so an operation is found
-    /// in stores that keep records by their ids, without an index of its own.
+    /// Of the 74 bits that are not time, 62 are the first of the record's id. So a store that
+    /// keeps records by their ids finds an operation without another index.
     pub fn draw(ambient: &dyn Ambient, record: &RecordId) -> Self {
         let mut bits = [0; 10];
         bits[..2].copy_from_slice(&ambient.random().to_be_bytes()[..2]);
@@ -30,24 +30,24 @@ impl OperationId {
         Self(uuid::Builder::from_unix_timestamp_millis(millis, &bits).into_uuid())
     }
 
-    /// The id of an operation that does not exist and never will: no record has it.
+    /// An id that no record has, for probes.
     pub fn of_no_record() -> Self {
         Self::draw(&SystemAmbient::new(), &RecordId::from_bytes([0; 32]))
     }
 
-    /// Whether it was drawn for this record, as far as can be told from both.
+    /// True if it can have been drawn for this record.
     pub fn may_be_of(&self, record: &RecordId) -> bool {
         self.record_bits() == record.first_bits() & !3
     }
 
-    /// Comes before every record that it may have been drawn for.
+    /// A record id before all records that it can have been drawn for.
     pub(crate) fn before_records(&self) -> RecordId {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&self.record_bits().to_be_bytes());
         RecordId::from_bytes(bytes)
     }
 
-    /// The first 62 bits of the record; the two that are missing are zero.
+    /// The record's first 62 bits, and two zero bits.
     fn record_bits(&self) -> u64 {
         self.0.as_u64_pair().1 << 2
     }
@@ -84,11 +84,11 @@ impl fmt::Debug for OperationId {
     }
 }
 
-/// The idempotency key to hand to the next system: the same on every attempt of one
-/// operation, and telling nothing about the client's own key.
+/// The idempotency key for the next system: the same on every attempt of one operation, and
+/// independent of the client's key.
 ///
-/// Unlike the client's key it is meant to be shown: it goes into requests and support
-/// tickets, and a provider looks a charge up by it.
+/// Unlike the client's key it may be shown: it goes into requests and support tickets, and a
+/// provider looks a charge up by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DownstreamKey(String);
 
@@ -101,7 +101,7 @@ impl DownstreamKey {
         Self(format!("ow_{}", hex(&digest[..20])))
     }
 
-    /// The key for one of several calls that the operation makes downstream.
+    /// The key for one of several downstream calls of the operation.
     ///
     /// ```
     /// # use onceward_core::{DownstreamKey, OperationId, RecordId, SystemAmbient};
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operation_tells_where_its_record_is() {
+    fn an_operation_id_leads_to_its_record() {
         let ambient = SystemAmbient::new();
         for first in [0x00, 0x3f, 0x80, 0xff] {
             let mut bytes = [first; 32];

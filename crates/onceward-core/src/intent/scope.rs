@@ -1,4 +1,4 @@
-//! Whose key it is, and for what: two different business intents never share a record.
+//! Scopes: whose key it is, and for which operation.
 
 use std::fmt;
 use std::io::Write;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use super::key::is_printable;
 
-/// Longest accepted part of a scope, in bytes.
+/// Longest part of a scope, in bytes.
 pub const SCOPE_PART_BYTES_MAX: usize = 255;
 
-/// The tenant of what Onceward keeps for itself in a store. Callers cannot be it.
+/// Tenant of Onceward's own records. Reserved: it is never a caller's tenant.
 pub const INTERNAL_TENANT: &str = "onceward:internal";
 
-/// Parts never contain control characters, so this one keeps them apart.
+/// Separates the parts of a scope, which have no control characters.
 pub(crate) const SEPARATOR: u8 = 0x1f;
 
-/// Enough for most scopes, which are then joined without an allocation more.
+/// Buffer in which most scopes are joined without another allocation.
 const JOINED_BYTES: usize = 128;
 
-/// Prefix of a caller that is bound to its key by credentials. See [`Scope::bound`].
+/// Prefix of a caller that is known by its credentials. See [`Scope::bound`].
 const BOUND: &str = "credentials:";
 
-/// The namespace of a key: tenant, caller and operation, and where the operation needs it
-/// an API version, a parent resource and a region.
+/// The namespace of a key: tenant, caller, operation, and optionally an API version, a parent
+/// resource and a region.
 ///
 /// The same key in two scopes names two intents. Cheap to clone: one shared allocation.
 ///
@@ -41,24 +41,24 @@ pub struct Scope(Arc<str>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScopePart {
-    /// Who owns the data.
+    /// The owner of the data.
     Tenant,
-    /// Who sent the command: a user, a client, a service.
+    /// The sender of the command: a user, a client, a service.
     Caller,
-    /// Which command it is, for example `payments.create`.
+    /// The command, for example `payments.create`.
     Operation,
     /// The version of the API, where it changes what a request means.
     ApiVersion,
-    /// The resource that the command works under, such as an account or a cart.
+    /// The resource that contains the command's effect, such as an account or a cart.
     Parent,
-    /// The region, where each region decides for itself.
+    /// The region, where each region decides on its own.
     Region,
 }
 
 const PARTS: usize = 6;
 
 impl Scope {
-    /// A scope of the three parts that every intent has.
+    /// A scope of the three mandatory parts.
     pub fn new(tenant: &str, caller: &str, operation: &str) -> Result<Self, InvalidScope> {
         if caller.starts_with(BOUND) {
             return Err(InvalidScope::Reserved);
@@ -66,7 +66,7 @@ impl Scope {
         Self::restored(tenant, caller, operation)
     }
 
-    /// A scope as a store reads it back: made by [`Scope::new`] or by [`Scope::bound`].
+    /// A scope read back from a store, made by [`Scope::new`] or [`Scope::bound`].
     pub fn restored(tenant: &str, caller: &str, operation: &str) -> Result<Self, InvalidScope> {
         Ok(Self::joined([
             checked(ScopePart::Tenant, tenant)?,
@@ -78,12 +78,12 @@ impl Scope {
         ]))
     }
 
-    /// A scope whose keys all callers share, and whose caller is known by a digest of its
-    /// credentials.
+    /// A scope whose caller is known only by a digest of its credentials, and whose keys all
+    /// callers share.
     ///
-    /// The digest is no part of a record's identity: the same key under other credentials leads
-    /// to the same record, where it is refused instead of run a second time. The digest belongs
-    /// into the fingerprint too, which is what refuses it.
+    /// The digest is no part of the record's id: the same key with other credentials has the same
+    /// record, and is refused there and not run a second time. For that the digest has to be in
+    /// the fingerprint too.
     ///
     /// ```
     /// use onceward_core::{Identity, Key, Scope};
@@ -102,13 +102,13 @@ impl Scope {
         Self::restored(tenant, &format!("{BOUND}{credentials_digest}"), operation)
     }
 
-    /// The scope of what Onceward keeps for itself.
+    /// The scope of Onceward's own records.
     #[expect(clippy::expect_used, reason = "the parts are constants")]
     pub(crate) fn internal(purpose: &'static str) -> Self {
         Self::new(INTERNAL_TENANT, "onceward", purpose).expect("constant parts are valid")
     }
 
-    /// Whether the caller is known by its credentials alone: see [`Scope::bound`].
+    /// True for a scope made by [`Scope::bound`].
     pub fn is_bound(&self) -> bool {
         self.caller().starts_with(BOUND)
     }
@@ -148,32 +148,32 @@ impl Scope {
         }
     }
 
-    /// Who owns the data.
+    /// The owner of the data.
     pub fn tenant(&self) -> &str {
         self.parts()[ScopePart::Tenant as usize]
     }
 
-    /// Who sent the command.
+    /// The sender of the command.
     pub fn caller(&self) -> &str {
         self.parts()[ScopePart::Caller as usize]
     }
 
-    /// Which command it is.
+    /// The command.
     pub fn operation(&self) -> &str {
         self.parts()[ScopePart::Operation as usize]
     }
 
-    /// The version of the API, if it is part of the scope.
+    /// The version of the API, if set.
     pub fn api_version(&self) -> Option<&str> {
         self.optional(ScopePart::ApiVersion)
     }
 
-    /// The parent resource, if it is part of the scope.
+    /// The parent resource, if set.
     pub fn parent(&self) -> Option<&str> {
         self.optional(ScopePart::Parent)
     }
 
-    /// The region, if it is part of the scope.
+    /// The region, if set.
     pub fn region(&self) -> Option<&str> {
         self.optional(ScopePart::Region)
     }
@@ -182,7 +182,7 @@ impl Scope {
         Some(self.parts()[part as usize]).filter(|text| !text.is_empty())
     }
 
-    /// All six parts in order; an absent one is empty, which no present one ever is.
+    /// All six parts in order. Absent parts are empty; present parts never are.
     pub(crate) fn parts(&self) -> [&str; PARTS] {
         let mut parts = [""; PARTS];
         for (slot, part) in parts.iter_mut().zip(self.0.split(char::from(SEPARATOR))) {
@@ -191,8 +191,7 @@ impl Scope {
         parts
     }
 
-    /// The bytes of all six parts in order, as far as they tell two records apart: a bound
-    /// caller's digest does not.
+    /// The bytes of all six parts in order, without the digest of a bound caller.
     pub(crate) fn identity_parts(&self) -> impl Iterator<Item = &[u8]> {
         let parts = self.as_bytes().split(|byte| *byte == SEPARATOR).enumerate();
         parts.map(|(position, part)| match part.strip_prefix(BOUND.as_bytes()) {
@@ -201,7 +200,7 @@ impl Scope {
         })
     }
 
-    /// All parts in one: equal exactly if the scopes are.
+    /// All parts in one: equal if and only if the scopes are.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -226,7 +225,7 @@ fn checked(part: ScopePart, text: &str) -> Result<&str, InvalidScope> {
         return Err(InvalidScope::TooLong { part, length: text.len() });
     }
     if is_printable(text) {
-        return Ok(text); // as nearly always, and quickly
+        return Ok(text); // the usual case, checked quickly
     }
     match text.chars().enumerate().find(|(_, c)| c.is_control()) {
         Some((position, character)) => Err(InvalidScope::Character { part, character, position }),
@@ -238,27 +237,27 @@ fn checked(part: ScopePart, text: &str) -> Result<&str, InvalidScope> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidScope {
-    /// A caller that looks like one of [`Scope::bound`].
-    #[error("callers that begin with {BOUND:?} are reserved; name the caller in another way")]
+    /// The caller has the prefix of [`Scope::bound`].
+    #[error("callers that begin with {BOUND:?} are reserved; use another caller name")]
     Reserved,
-    /// A part that must be there is empty.
+    /// A mandatory part is empty.
     #[error("the scope's {part} is empty")]
     Empty {
-        /// Which part.
+        /// The part.
         part: ScopePart,
     },
     /// A part is longer than [`SCOPE_PART_BYTES_MAX`].
     #[error("the scope's {part} has {length} bytes; at most {SCOPE_PART_BYTES_MAX} are allowed")]
     TooLong {
-        /// Which part.
+        /// The part.
         part: ScopePart,
-        /// How many bytes it has.
+        /// Its number of bytes.
         length: usize,
     },
     /// A part has a control character.
     #[error("the scope's {part} has the control character {character:?} at position {position}")]
     Character {
-        /// Which part.
+        /// The part.
         part: ScopePart,
         /// The character that is not allowed.
         character: char,
@@ -268,7 +267,7 @@ pub enum InvalidScope {
 }
 
 impl InvalidScope {
-    /// Which part it is.
+    /// The part that is not valid.
     pub const fn part(&self) -> ScopePart {
         match self {
             Self::Reserved => ScopePart::Caller,
@@ -297,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_come_back_as_they_went_in() {
+    fn parts_are_returned_unchanged() {
         let scope = Scope::new("acme", "alice", "orders.create").unwrap();
         assert_eq!((scope.tenant(), scope.caller()), ("acme", "alice"));
         assert_eq!((scope.api_version(), scope.parent(), scope.region()), (None, None, None));
@@ -308,8 +307,8 @@ mod tests {
     }
 
     #[test]
-    fn so_do_long_ones() {
-        // Around what is joined without an allocation more, in letters of one byte and of two.
+    fn long_parts_are_returned_unchanged() {
+        // Around the size of the buffer, in letters of one byte and of two.
         for letter in ["x", "é"] {
             for length in (40..=64).chain([127]) {
                 let (tenant, caller) = (letter.repeat(length), letter.repeat(length / 2));

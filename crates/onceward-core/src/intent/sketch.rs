@@ -1,4 +1,4 @@
-//! What a refused request differed in, told without keeping what was in either.
+//! Sketches: tell which parts of a refused request differ, without keeping the request.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -10,9 +10,8 @@ use super::identity::RecordId;
 
 /// One named part of a request, as hashes: a field of its body, its query, an argument.
 ///
-/// Whoever makes an intent chooses the parts and can name the n-th of them again. The
-/// hashes must be the same in every release, and never leave the process: a store only
-/// sees a [`Sketch`] of them.
+/// The maker of an intent chooses the parts, and knows the name of the n-th. The hashes must be
+/// the same in every release. They never leave the process: a store only sees their [`Sketch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// A hash of its name.
@@ -21,11 +20,11 @@ pub struct Part {
     pub value: u64,
 }
 
-/// A record's memory of the parts of its request: six bytes each.
+/// Short hashes of a request's parts, six bytes each.
 ///
-/// Keyed with the engine's secret and bound to one record, and two bytes of value only: it
-/// tells that a value changed (it misses one change in 65,536), never what it was. A
-/// mismatch is always decided by the fingerprint, and the sketch only explains it.
+/// Keyed with the engine's secret and bound to one record, with only two bytes for the value:
+/// it tells that a value changed (and misses one change in 65,536), never what it was. The
+/// fingerprint decides about a mismatch; the sketch only explains it.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Sketch(Option<Arc<[u8]>>);
 
@@ -36,7 +35,7 @@ pub struct Difference {
     missing: u32,
 }
 
-/// Parts that a sketch covers at most; more are left out.
+/// Most parts in a sketch; further ones are left out.
 pub const SKETCH_PARTS_MAX: usize = 64;
 
 const NAME_BYTES: usize = 4;
@@ -48,7 +47,7 @@ impl Sketch {
         Self((!bytes.is_empty()).then(|| bytes.into()))
     }
 
-    /// What a store keeps of it; empty where nothing is explained.
+    /// The bytes for a store; empty without parts.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_deref().unwrap_or_default()
     }
@@ -65,13 +64,12 @@ impl fmt::Debug for Sketch {
 }
 
 impl Difference {
-    /// The positions, among the refused request's parts, of those that are new or have
-    /// another value.
+    /// Positions of the refused request's parts that are new or have another value.
     pub fn changed(self) -> impl Iterator<Item = usize> {
         (0..SKETCH_PARTS_MAX).filter(move |position| self.changed >> position & 1 == 1)
     }
 
-    /// How many parts of the first request the refused one does not have.
+    /// Number of the first request's parts that the refused one does not have.
     pub fn missing(self) -> usize {
         self.missing as usize
     }
@@ -121,7 +119,7 @@ impl Sketcher {
         difference
     }
 
-    /// With keys of one record's own, so that each part costs a hash of a few bytes only.
+    /// A sketcher with keys of one record, so that each part hashes only a few bytes.
     fn bound_to(&self, id: &RecordId) -> Self {
         let mut bound = [0; 33];
         bound[..32].copy_from_slice(id.as_bytes());
@@ -131,7 +129,7 @@ impl Sketcher {
     }
 
     fn piece(&self, part: &Part) -> [u8; PART_BYTES] {
-        // Of the name, and then of the name and the value: one goes on where the other ends.
+        // One hasher: first of the name, then of the name and the value.
         let mut hasher = self.hasher();
         hasher.write_u64(part.name.to_le());
         let name = hasher.finish().to_le_bytes();
@@ -181,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_of_the_hashes_of_the_name_and_of_both() {
+    fn a_piece_has_bytes_of_the_hash_of_the_name_and_of_both() {
         let (name, value) = (0x0102_0304_0506_0708_u64, 9_u64);
         let sketcher = Sketcher::new(&[1; 16]);
         let words = [name.to_le_bytes(), value.to_le_bytes()];

@@ -1,4 +1,4 @@
-//! Who holds a record's current grant.
+//! The holder of a record's current grant: owner token and fence.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 use crate::clock::Ambient;
 use crate::hex::hex;
 
-/// Which grant of a record is the current one: strictly increasing per record.
+/// Number of a grant, strictly increasing for each record.
 ///
-/// Write it beside business rows and refuse lower ones, and a stale owner cannot overwrite
-/// what its successor did. It is at least the store's time in milliseconds at the grant, so
-/// it goes on increasing even after a record was forgotten and its key used anew.
+/// Write it beside business rows and refuse writes with a lower one: then a stale owner cannot
+/// overwrite its successor. It is at least the store's time in milliseconds at the grant, so it
+/// still increases when a record was forgotten and its key is used again.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -25,9 +25,9 @@ impl fmt::Display for Fence {
     }
 }
 
-/// The secret of one claim attempt: who holds it may renew and settle what it was granted.
+/// Secret of one claim attempt. It gives the right to renew and settle the grant.
 ///
-/// A fresh one is drawn for every attempt, so an equal token means the same attempt.
+/// Every attempt draws a fresh one, so an equal token means the same attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OwnerToken([u8; 16]);
@@ -38,7 +38,7 @@ impl OwnerToken {
         Self(ambient.random().to_be_bytes())
     }
 
-    /// A token from its bytes, for stores that read one back.
+    /// A token read back from a store.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// Who speaks when a lease is renewed or settled: the owner, under one fence.
+/// Credentials of a renewal or a settlement: the owner, under one fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     /// The token that claimed.

@@ -1,43 +1,47 @@
-//! What a key's record keeps of an intent that lives under a business reference.
+//! The link from a key to its business reference.
+//!
+//! An intent with a [`BusinessReference`](crate::BusinessReference) lives in the reference's
+//! record. The key's record is completed with a link to that record, so stores need to know
+//! nothing about references.
 
 use super::Record;
 use super::outcome::{Content, Outcome, Tag};
-use crate::intent::{Identity, Place};
+use crate::intent::{Identity, ReferenceTarget};
 
-/// Of what is kept under a key.
+/// Codec tag of links.
 const TAG: Tag = Tag::from_static("reference/v1");
 
-impl Place {
-    /// What is kept under the key.
+/// Where the outcome stored under a key leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLink {
+    /// To this reference.
+    ThisReference,
+    /// To another reference: the key was used for another request.
+    OtherReference,
+    /// The outcome is not a link: the key was used before its operation had references.
+    Unlinked,
+}
+
+impl ReferenceTarget {
+    /// The outcome that links a key to this record.
     pub fn link(&self) -> Outcome {
         Outcome::whole(TAG, self.id.as_bytes().to_vec())
     }
 
-    /// What is kept under a key leads here, somewhere else, or is the outcome itself.
-    pub fn follow(&self, kept: &Outcome) -> Follow {
-        match (kept.content, &kept.tag) {
-            (Content::Whole, tag) if *tag == TAG && kept.bytes[..] == self.id.as_bytes()[..] => {
-                Follow::Here
-            }
-            (Content::Whole, tag) if *tag == TAG => Follow::Elsewhere,
-            _ => Follow::Outcome,
+    /// Follows the outcome stored under a key. Nothing else reads links.
+    pub fn follow(&self, stored: &Outcome) -> KeyLink {
+        if stored.content != Content::Whole || stored.tag != TAG {
+            KeyLink::Unlinked
+        } else if stored.bytes[..] == self.id.as_bytes()[..] {
+            KeyLink::ThisReference
+        } else {
+            KeyLink::OtherReference
         }
     }
 }
 
-/// Where what is kept under a key leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follow {
-    /// To this reference.
-    Here,
-    /// To another reference: the key was used for another request.
-    Elsewhere,
-    /// Nowhere: the key was used before its operation had references.
-    Outcome,
-}
-
 impl Identity {
-    /// What the business calls a record's intent, if the record lives under that.
+    /// The business reference that a record lives under. `None` if it lives under a key.
     pub fn reference_of<'r>(&self, record: &'r Record) -> Option<&'r str> {
         let reference = record.key.as_ref()?;
         let lives_there = self.reference_id(&record.scope, reference) == record.id;

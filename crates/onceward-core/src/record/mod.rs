@@ -1,8 +1,16 @@
-//! What a store keeps per intent.
+//! Records: what a store keeps for each intent.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | `Record`, its states and their retention |
+//! | `holder` | fence and owner token of a grant |
+//! | `outcome` | the stored result |
+//! | `key_link` | the link from a key's record to its business reference |
+//! | `operation_status` | a record as a status page shows it |
 
 mod holder;
 mod key_link;
-mod operation;
+mod operation_status;
 mod outcome;
 
 use std::fmt;
@@ -12,88 +20,88 @@ use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
 
 pub use holder::{Fence, Holder, OwnerToken};
-pub use key_link::Follow;
-pub use operation::Operation;
+pub use key_link::KeyLink;
+pub use operation_status::OperationStatus;
 pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
 
-/// All that is known about one intent.
+/// The stored state of one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Under which it is stored.
+    /// Its id.
     pub id: RecordId,
-    /// Its public name. Stays across release and takeover of the same intent.
+    /// Its operation's public id. Stays across release and takeover of the same intent.
     pub operation: OperationId,
-    /// Whose it is, for operators.
+    /// Tenant, caller and operation name, for operators.
     pub scope: Scope,
-    /// The client's key, only where the policy says to keep it.
+    /// The client's key, only where the policy keeps it.
     pub key: Option<Key>,
-    /// What was asked for.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// What to compare a mismatching request's parts with.
+    /// Sketch of the request's parts, to explain a mismatch.
     pub sketch: Sketch,
-    /// Where the operation stands.
+    /// The stored state; see [`Record::standing`] for the state at a time.
     pub state: State,
     /// The token of the last grant.
     pub owner: OwnerToken,
     /// The fence of the last grant.
     pub fence: Fence,
-    /// How often the intent was granted.
+    /// Number of grants.
     pub attempts: u32,
-    /// Whether an owner before the last one lapsed. Then the last one can say what it did
+    /// True if the lease of an earlier owner lapsed. The last owner can then say what it did
     /// itself, but not that nothing happened.
     pub taken_over: bool,
-    /// First grant, on the store's clock.
+    /// Time of the first grant, on the store's clock.
     pub created_at: Timestamp,
-    /// Last change, on the store's clock.
+    /// Time of the last change, on the store's clock.
     pub updated_at: Timestamp,
 }
 
-/// Where an operation stands.
+/// State of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// Somebody works on it, as long as the lease lasts. Never ends by a time to live: a
-    /// lapsed lease is [`State::Unknown`] to everybody but its own holder.
+    /// An owner works on it while its lease lasts. Time never removes it: a lapsed lease is
+    /// [`State::Unknown`] to all but its own holder.
     Running {
         /// When the lease lapses.
         lease_until: Timestamp,
     },
     /// It succeeded. Final until retention ends.
     Completed {
-        /// What it came to.
+        /// The outcome.
         outcome: Outcome,
-        /// How long that is kept.
+        /// End of its retention.
         retained: Retained,
     },
     /// It failed for good, and every retry gets the same failure.
     Failed {
-        /// What it came to.
+        /// The outcome.
         outcome: Outcome,
-        /// How long that is kept.
+        /// End of its retention.
         retained: Retained,
     },
-    /// Nothing happened; the key is free. Kept so that the fence goes on increasing and a
-    /// late duplicate of the old claim is recognised.
+    /// Nothing happened; the key is free. Kept so that fences keep increasing and a late
+    /// duplicate of the old claim is recognised.
     Released {
-        /// How long that is kept.
+        /// End of its retention.
         retained: Retained,
     },
-    /// Nobody can prove what happened. Left only by its holder's late word or by evidence,
-    /// never by time.
+    /// It cannot be proved what happened. Ends only by its holder's late settlement or by
+    /// evidence, never by time.
     Unknown,
-    /// The outcome is past its retention and was dropped; the key still is not new.
+    /// The outcome is past its retention and was dropped; the key is not new yet.
     Expired {
-        /// How long the tombstone is kept.
+        /// End of the tombstone.
         retained: Retained,
     },
 }
 
-/// How long a settled record counts, on the store's clock.
+/// End of a settled record's retention, on the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retained {
-    /// Until then the record answers.
+    /// Until then the outcome is replayed.
     pub until: Timestamp,
-    /// Until then its key is answered as expired; afterwards the key is new. Equal to
-    /// `until` where the policy forgets.
+    /// Until then the key is answered as expired; after that it is new. Equal to `until`
+    /// where the policy keeps no tombstone.
     pub tombstone_until: Timestamp,
 }
 
@@ -120,7 +128,7 @@ impl StateName {
         Self::Expired,
     ];
 
-    /// Its name for programs.
+    /// The name in lower case, for programs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -140,7 +148,7 @@ impl fmt::Display for StateName {
 }
 
 impl State {
-    /// Which state it is.
+    /// The state's name.
     pub const fn name(&self) -> StateName {
         match self {
             Self::Running { .. } => StateName::Running,
@@ -152,7 +160,7 @@ impl State {
         }
     }
 
-    /// How long the state is kept; `None` while it is running or unknown.
+    /// The end of its retention; `None` while it is running or unknown.
     pub const fn retained(&self) -> Option<Retained> {
         match self {
             Self::Running { .. } | Self::Unknown => None,
@@ -163,7 +171,7 @@ impl State {
         }
     }
 
-    /// What the operation came to, where that is settled.
+    /// The outcome, if it is completed or failed.
     pub const fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::Completed { outcome, .. } | Self::Failed { outcome, .. } => Some(outcome),
@@ -173,16 +181,16 @@ impl State {
 }
 
 impl Record {
-    /// Whether `holder` was given the current grant.
+    /// True if `holder` has the current grant.
     pub fn held_by(&self, holder: &Holder) -> bool {
         self.owner == holder.owner && self.fence == holder.fence
     }
 
-    /// What the stored state means at `now`: a lapsed lease is unknown, what is past its
-    /// retention is expired, and what is past that too is gone (`None`).
+    /// The state at `now`: a lapsed lease stands at unknown, a record past its retention at
+    /// expired, and a record past its tombstone is gone (`None`).
     ///
-    /// A store writes a lapse down when it first tells somebody that the outcome is unknown,
-    /// and what is past its time when it sweeps; until then the stored state is as it was.
+    /// A store writes a lapse when it first answers a claim with unknown, and an expiry when it
+    /// sweeps. Until then the stored state is the old one.
     pub fn standing(&self, now: Timestamp) -> Option<StateName> {
         match &self.state {
             State::Running { lease_until } if now >= *lease_until => Some(StateName::Unknown),
@@ -201,7 +209,7 @@ impl Record {
         }
     }
 
-    /// About how much memory the record takes, its heap included.
+    /// About how many bytes of memory the record takes, heap included.
     pub fn bytes(&self) -> usize {
         size_of::<Record>()
             + self.scope.heap_bytes()
@@ -211,12 +219,12 @@ impl Record {
     }
 }
 
-/// How long to keep what is settled, and how long its tombstone.
+/// Retention of an outcome, and of a tombstone after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// How long an outcome is replayed after it was settled.
+    /// Time after the settlement in which the outcome is replayed.
     pub keep: Duration,
-    /// How much longer its key is answered as expired; zero forgets it at once.
+    /// Further time in which the key is answered as expired; zero for none.
     pub tombstone: Duration,
 }
 

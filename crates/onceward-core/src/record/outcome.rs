@@ -1,4 +1,4 @@
-//! What an operation came to, as it is stored and replayed.
+//! Outcomes: results of operations, as they are stored and replayed.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,42 +9,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::intent::OperationId;
 
-/// The stored result of an operation. The core never looks inside: `tag` says who can read
-/// the bytes.
+/// The stored result of an operation. The core never decodes it: `tag` names the codec of the
+/// bytes.
 ///
-/// `Debug` shows sizes and never the bytes.
+/// `Debug` shows the size and never the bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// How much of the reply the bytes are.
+    /// Part of the reply that the bytes hold.
     pub content: Content,
-    /// Which codec wrote the bytes, for example `json/v1`.
+    /// The codec of the bytes, for example `json/v1`.
     pub tag: Tag,
     /// The bytes.
     pub bytes: Bytes,
-    /// The resource that the operation made or changed, for people and for look-ups.
+    /// The resource that the operation created or changed, for people and for lookups.
     pub resource: Option<Box<Resource>>,
 }
 
-/// How much of the reply an [`Outcome`] holds.
+/// Part of the reply that an [`Outcome`] holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
-    /// All of it: replayed byte for byte.
+    /// The whole reply, replayed byte for byte.
     Whole,
-    /// A reference, from which a [`Rebuilder`](crate::Rebuilder) makes the reply; for
-    /// replies too sensitive to keep.
+    /// A reference from which a [`Rebuilder`](crate::Rebuilder) makes the reply, for replies too
+    /// sensitive to keep.
     Reference,
     /// A summary of a reply that was not kept, for example because it was too large. The
-    /// operation happened; it cannot be replayed.
+    /// operation happened, but its reply cannot be replayed.
     Omitted,
 }
 
-/// Names the codec of an outcome's bytes, with its version.
+/// Name and version of the codec of an outcome's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tag(Cow<'static, str>);
 
 impl Tag {
-    /// Values that serde_json wrote; see [`Outcome::json`].
+    /// Codec of [`Outcome::json`].
     pub const JSON: Tag = Tag::from_static("json/v1");
 
     /// A tag known at compile time.
@@ -63,23 +63,23 @@ impl Tag {
     }
 }
 
-/// A business resource: what an operator searches for.
+/// A business resource, which operators search for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resource {
-    /// What it is, for example `payment`.
+    /// Its kind, for example `payment`.
     pub kind: String,
-    /// Which one, for example `pay_789`.
+    /// Its id, for example `pay_789`.
     pub id: String,
 }
 
-/// An outcome from before.
+/// An earlier outcome, to be answered again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
-    /// The operation's name.
+    /// The operation's id.
     pub operation: OperationId,
     /// How it ended.
     pub ended: Ended,
-    /// What it came to.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -93,7 +93,7 @@ pub enum Ended {
 }
 
 impl Outcome {
-    /// A reply kept whole.
+    /// A whole reply.
     pub fn whole(tag: Tag, bytes: impl Into<Bytes>) -> Self {
         Self { content: Content::Whole, tag, bytes: bytes.into(), resource: None }
     }
@@ -103,17 +103,17 @@ impl Outcome {
         Self { content: Content::Reference, ..Self::whole(tag, reference) }
     }
 
-    /// A reply that was given and not kept.
+    /// A summary in place of a reply that is not kept.
     pub fn omitted(tag: Tag, summary: impl Into<Bytes>) -> Self {
         Self { content: Content::Omitted, ..Self::whole(tag, summary) }
     }
 
-    /// A value kept whole as JSON.
+    /// A whole value as JSON.
     pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         Ok(Self::whole(Tag::JSON, serde_json::to_vec(value)?))
     }
 
-    /// Names the resource that the operation made or changed.
+    /// Adds the resource that the operation created or changed.
     #[must_use]
     pub fn with_resource(mut self, kind: impl Into<String>, id: impl Into<String>) -> Self {
         self.resource = Some(Box::new(Resource { kind: kind.into(), id: id.into() }));
@@ -146,19 +146,19 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// Why a stored outcome could not be read as the value that was asked for.
+/// Why a stored outcome cannot be read as the expected type.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// Another codec wrote it, or it was not kept whole.
+    /// It has another codec, or is not whole.
     #[error("the stored outcome is {content:?} content of codec {tag:?}, not whole JSON")]
     NotJson {
-        /// What is stored.
+        /// Its content.
         content: Content,
         /// Its codec.
         tag: Tag,
     },
-    /// It is JSON, but not of the expected type; serde's message names the place only.
+    /// It is JSON, but not of the expected type. Serde's message tells only the position.
     #[error("the stored outcome does not fit the expected type")]
     Json(#[source] serde_json::Error),
 }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn values_survive_and_wrong_types_are_told() {
+    fn values_come_back_and_wrong_types_are_errors() {
         let outcome = Outcome::json(&("paid", 7)).unwrap();
         assert_eq!(outcome.read_json::<(String, u8)>().unwrap(), ("paid".into(), 7));
         assert!(matches!(outcome.read_json::<bool>(), Err(Unreadable::Json(_))));

@@ -19,28 +19,28 @@ use crate::record::{Ended, Fence, Record, Replay, Retained, Retention, State, St
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct Step<A> {
-    /// What the caller is told.
+    /// Answer to the caller.
     pub answer: A,
-    /// What becomes of the record.
+    /// Next state of the record.
     pub next: Next,
 }
 
-/// What becomes of a record.
+/// Next state of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// Nothing is written.
     Same,
     /// The record is written so.
     Put(Box<Record>),
-    /// The record stays as it is, but that it stands so since then.
+    /// Only `state` and `updated_at` change.
     Stand(State, Timestamp),
     /// The record is removed.
     Remove,
 }
 
 impl Next {
-    /// What is there from now on, for stores that write whole records; `None` if nothing is
-    /// written.
+    /// The record from now on, for stores that write whole records. `None` if nothing is written,
+    /// `Some(None)` if the record is removed.
     pub fn written(self, old: Option<&Record>) -> Option<Option<Box<Record>>> {
         match self {
             Self::Same => None,
@@ -67,7 +67,7 @@ impl<A> Step<A> {
     }
 }
 
-/// Somebody asks for the right to run.
+/// A caller asks for the right to run.
 ///
 /// A new grant's fence lies above `forgotten`, the highest fence of all records that the
 /// store has removed, and is at least the store's time: where a store does not keep the
@@ -81,7 +81,7 @@ pub fn claim(
     let grant = |old| grant(old, request, forgotten, now);
     let Some(record) = record else { return grant(None) };
     let operation = record.operation;
-    // A duplicate that comes after its grant has ended: its sender has gone on.
+    // A duplicate that arrives after its grant has ended: its sender no longer waits for it.
     let late = Claim::Running { operation, lease_left: Duration::ZERO };
     let own = record.owner == request.owner;
     let standing = match record.standing(now) {
@@ -119,8 +119,8 @@ pub fn claim(
     }
 }
 
-/// What a claim of a settled record is answered, whoever asks for the same; `None` where a
-/// claim has to be made to know. The same as [`claim`] says then, and nothing is written.
+/// Returns the answer that [`claim`] gives for the same request on a settled record, without
+/// writing anything. `None` in every other case.
 pub fn recall(record: &Record, fingerprint: &Fingerprint, now: Timestamp) -> Option<Replay> {
     let ended = match record.standing(now)? {
         StateName::Completed => Ended::Completed,
@@ -184,7 +184,7 @@ pub fn renew(
     Step::stand(renewed, State::Running { lease_until: until }, now)
 }
 
-/// The holder of a lease says what the operation came to.
+/// The holder of a lease settles the operation.
 pub fn settle(
     record: Option<&Record>,
     request: &SettleRequest,
@@ -200,8 +200,8 @@ pub fn settle(
     decide(record, &request.settlement, request.retention, now)
 }
 
-/// Whoever took over did nothing itself, but nobody knows about the owner before: the
-/// intent stands as it stood before the takeover.
+/// The owner that took over did nothing, but its predecessor may have acted: the intent stands
+/// as before the takeover.
 fn hand_back(record: &Record, now: Timestamp) -> Step<Fenced<()>> {
     match record.standing(now) {
         Some(StateName::Running) => {
@@ -246,7 +246,7 @@ fn decide(
         return Step::same(Fenced::Stale);
     }
     let retained = retention.from(now);
-    // Of what did not happen there is nothing to look up later, so no tombstone stays.
+    // An operation that did not happen needs no tombstone: there is nothing to look up later.
     let released = Retained { tombstone_until: retained.until, ..retained };
     match (&record.state, settlement) {
         (State::Unknown, Settlement::Unknown) | (State::Released { .. }, Settlement::Release) => {
@@ -271,7 +271,7 @@ fn decide(
     }
 }
 
-/// Time passes: what is past its retention goes, in two steps where a tombstone is kept.
+/// Time passes: a record past its retention is removed, in two steps where a tombstone is kept.
 pub fn sweep(record: &Record, now: Timestamp) -> Next {
     match (record.standing(now), record.state.retained()) {
         (None, _) => Next::Remove,
@@ -292,17 +292,17 @@ pub fn import(stored: Option<&Record>, other: &Record) -> Step<Imported> {
     }
 }
 
-/// Whether a record is later than another one under the same id, wherever each was stored.
+/// Returns true if a record is later than another one with the same id, from any store.
 ///
-/// The higher fence is. Under one fence it is the one that is further: running, handed back,
-/// unknown, settled, a tombstone; and of two that run or are settled the one that changed last.
-/// What is settled under one fence never changes in one store; in two it may have been settled
-/// twice, where one of them had ceased to decide.
+/// The one with the higher fence is later. Under one fence it is the one that is further: running,
+/// handed back, unknown, settled, a tombstone; of two that run or are settled, the one that
+/// changed last. A settled record never changes under its fence in one store. In two stores it may
+/// have been settled twice, where one of them had ceased to decide.
 pub fn is_later(record: &Record, than: &Record) -> bool {
     how_far(record) > how_far(than)
 }
 
-/// Compared from left to right.
+/// Progress of a record, compared from left to right.
 fn how_far(record: &Record) -> (Fence, u8, Timestamp, Timestamp) {
     let none = Timestamp::default();
     let (progress, updated_at, lease_until) = match record.state {

@@ -1,4 +1,4 @@
-//! Counting and timing any store, once for all of them.
+//! Metrics and traces of store calls, for any store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{
 use crate::intent::{Fingerprint, RecordId};
 use crate::record::{Ended, Record, Replay};
 
-/// Which call, and what it came to.
+/// Store, call and result.
 type CallLabels = [(&'static str, &'static str); 3];
 type TimeLabels = [(&'static str, &'static str); 2];
 
@@ -47,7 +47,7 @@ impl Meters {
     }
 }
 
-/// From a memory look-up to a server that is about to time out.
+/// Buckets from a memory lookup to a server that is about to time out.
 fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.000_005, 2.5, 16))
 }
@@ -121,7 +121,7 @@ impl<S: Store + ?Sized> Store for MeteredStore<S> {
         self.metered("claim", claim_result, self.inner.claim(request)).await
     }
 
-    /// Counted as the claim that it spares.
+    /// Counted as the claim that it saves.
     fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
         let start = Instant::now();
         let replay = self.inner.recall(id, fingerprint)?;

@@ -1,5 +1,14 @@
-//! The seam between the engine and whatever keeps the records.
+//! The store traits: the seam between the engine and the place where records are kept.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | `Store` and `StoreAdmin`, their requests and answers, `StoreError` |
+//! | `machine` | the truth table that every store follows |
+//! | `memory` | the memory store |
+//! | `metered` | a decorator that counts and times any store (feature `metrics`) |
+//! | `claim_request` | constructors of claims |
 
+mod claim_request;
 pub mod machine;
 mod memory;
 #[cfg(feature = "metrics")]
@@ -31,45 +40,45 @@ pub trait Store: Send + Sync + 'static {
     /// lease lives.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError>;
 
-    /// Extends a live lease. Refused once it has lapsed, even to its
-    /// own holder: somebody may have been told that the outcome is unknown.
+    /// Extends a live lease. Refused once it has lapsed, even to its own holder: another caller
+    /// may have been told that the outcome is unknown.
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError>;
 
-    /// Says what the operation came to. Accepted from the current holder even after its
-    /// lease has lapsed; refused once the fence has moved.
+    /// Settles the operation. Accepted from the current holder even after its lease has lapsed;
+    /// refused once the fence has moved.
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError>;
 
-    /// What a claim of a settled record would be answered, where the store can say it at once:
-    /// without waiting for anything, and without writing anything. Most retries come after
-    /// the first attempt is settled, and need no more.
+    /// Returns the answer that a claim of a settled record would get, where the store knows it at
+    /// once: without waiting and without writing. Most retries come after the first attempt is
+    /// settled, and need no more.
     ///
-    /// `None` says nothing: a claim has to be made to know.
+    /// `None` tells nothing: send a claim.
     fn recall(&self, _id: &RecordId, _fingerprint: &Fingerprint) -> Option<Replay> {
         None
     }
 
-    /// Whether [`recall`](Store::recall) ever says anything. Where not, nobody prepares to ask.
+    /// True if [`recall`](Store::recall) is supported. If not, callers skip preparing for it.
     fn recalls(&self) -> bool {
         false
     }
 
-    /// Returns when the record may have changed. A hint: it may come late, or for nothing,
-    /// and stores without notifications never return (the engine polls beside it).
+    /// Returns when the record may have changed. A hint: it may come late or without a change,
+    /// and without notifications it never returns (the engine polls meanwhile).
     async fn changed(&self, _id: &RecordId) {
         std::future::pending::<()>().await;
     }
 }
 
-/// What operators and background work need of a store.
+/// The part of a store for operators and background tasks.
 #[async_trait]
 pub trait StoreAdmin: Send + Sync + 'static {
-    /// One record as it is stored, or `None`.
+    /// Returns a record as it is stored, or `None`.
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
 
-    /// A page of records, in the order of their ids.
+    /// Returns a page of records, in the order of their ids.
     async fn list(&self, query: &Query) -> Result<Page, StoreError>;
 
-    /// The record of an operation, if it is there.
+    /// Returns the record of an operation, or `None`.
     async fn find(&self, operation: &OperationId) -> Result<Option<Record>, StoreError> {
         let after = Some(operation.before_records());
         let mut query = Query { after, limit: 2, ..Query::default() };
@@ -90,8 +99,9 @@ pub trait StoreAdmin: Send + Sync + 'static {
         }
     }
 
-    /// Whether a record stands at unknown by the store's clock, as a running one does whose lease
-    /// has lapsed. Evidence that nobody knows is accepted of these only, and changes nothing.
+    /// Returns true if a record stands at unknown by the store's clock, as a running one does
+    /// whose lease has lapsed. Asks with [`Verdict::StillUnknown`], which is accepted for these
+    /// records only and changes nothing.
     async fn is_unknown(&self, record: &Record) -> Result<bool, StoreError> {
         let (id, fence, verdict) = (record.id, record.fence, Verdict::StillUnknown);
         let retention = Retention { keep: Duration::from_secs(1), tombstone: Duration::ZERO };
@@ -99,43 +109,42 @@ pub trait StoreAdmin: Send + Sync + 'static {
         Ok(asked == Fenced::Applied(()))
     }
 
-    /// Applies evidence to a record whose outcome is unknown, if its fence is still
-    /// `fence`. Idempotent for the same evidence.
+    /// Applies evidence to a record whose outcome is unknown, if its fence is still the
+    /// request's. Idempotent for the same evidence.
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError>;
 
-    /// Removes records that are past their time, at most `limit` of them. Never touches
-    /// running or unknown ones.
+    /// Removes at most `limit` records that are past their retention. Never touches running or
+    /// unknown ones.
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError>;
 
-    /// How much the store holds.
+    /// Returns how much the store holds.
     async fn stats(&self) -> Result<Stats, StoreError>;
 
-    /// Takes over a record of another store as it is, its times included, if it is
-    /// [later](crate::machine::is_later) than what is here. Atomic and idempotent; it never
-    /// goes back, so records may come late, repeatedly and in any order.
+    /// Writes a record of another store as it is, its times included, if it is
+    /// [later](crate::machine::is_later) than the one stored here. Atomic and idempotent. A
+    /// record never goes back, so records may come late, repeatedly and in any order.
     ///
-    /// Grants that this store makes of the key from then on have higher fences. Times are
-    /// judged by this store's clock: the two clocks have to agree as well as the user
-    /// expects of leases and retention.
+    /// Later grants of this store for the key have higher fences. Times are judged by this
+    /// store's clock: the two clocks have to agree as closely as leases and retention require.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError>;
 
-    /// Whether the store grants new claims, and what may soon keep it from doing so. Changes
-    /// nothing. `Err` says that the store cannot be asked.
+    /// Returns whether the store grants new claims, and what may soon stop it. Changes nothing.
+    /// `Err`: the store cannot be asked.
     async fn health(&self) -> Result<Health, StoreError> {
         Ok(Health::default())
     }
 
-    /// Grants claims again after the store noticed that it had lost records: an operator says
-    /// that no client sends again what it sent before the loss, or that such effects may be
+    /// Grants claims again after the store noticed that it had lost records. An operator says so,
+    /// knowing that no client retries requests from before the loss, or that their effects may be
     /// repeated. Idempotent. After an error a part of the store may grant claims again.
     ///
-    /// Stores that cannot lose records behind our back have nothing to accept.
+    /// Stores that cannot lose records unnoticed have nothing to accept.
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         Ok(LossAccepted::NothingWasLost)
     }
 }
 
-/// A store that serves engines and operators alike.
+/// A store for engines and operators.
 pub trait FullStore: Store + StoreAdmin {}
 
 impl<S: Store + StoreAdmin> FullStore for S {}
@@ -143,30 +152,30 @@ impl<S: Store + StoreAdmin> FullStore for S {}
 /// A request for the right to run.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
-    /// The record in question.
+    /// The record.
     pub id: RecordId,
-    /// Drawn afresh for this attempt, and sent again with each repetition of it.
+    /// Token of this attempt, the same on each repetition of it.
     pub owner: OwnerToken,
-    /// The operation's name if this claim begins one.
+    /// The operation's id if this claim begins one.
     pub operation: OperationId,
-    /// Whose it is, for operators.
+    /// Tenant, caller and operation name, for operators.
     pub scope: Scope,
-    /// The client's key, only where the policy says to keep it.
+    /// The client's key, only where the policy keeps it.
     pub key: Option<Key>,
-    /// What is asked for.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// What to remember of its parts, to explain a later mismatch.
+    /// Sketch of the request's parts, to explain a later mismatch.
     pub sketch: Sketch,
-    /// For how long, until renewed.
+    /// Length of the lease.
     pub lease: Duration,
-    /// What to do about an owner whose lease has lapsed.
+    /// Rule for a lapsed lease of another owner.
     pub lapsed: Lapsed,
 }
 
-/// What a claim does when it finds a lapsed lease.
+/// Rule for a claim that finds a lapsed lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lapsed {
-    /// Nobody knows what the old owner did: the outcome is unknown.
+    /// Answer that the outcome is unknown.
     Unknown,
     /// Run again under a higher fence. Only for effects that are fenced or idempotent
     /// themselves.
@@ -178,42 +187,42 @@ pub enum Lapsed {
 pub enum Claim {
     /// The caller may run.
     Granted {
-        /// For how long, and under which fence.
+        /// Fence and end of the lease.
         lease: Lease,
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// Which attempt at it this is, counted from one.
+        /// Number of this attempt, counted from one.
         attempt: u32,
     },
-    /// Somebody else holds a live lease.
+    /// Another owner holds a live lease.
     Running {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// How long that lease still lasts.
+        /// Remaining time of that lease.
         lease_left: Duration,
     },
-    /// It was done: replay.
+    /// It succeeded: replay the outcome.
     Completed {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// What to replay.
+        /// The outcome.
         outcome: Outcome,
     },
     /// It failed for good: replay the failure.
     Failed {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// What to replay.
+        /// The outcome.
         outcome: Outcome,
     },
     /// The key was used for another request.
     Mismatch {
-        /// What the record remembers of the first request's parts.
+        /// Sketch of the first request's parts.
         first: Sketch,
     },
-    /// Nobody can prove what happened.
+    /// It cannot be proved what happened.
     Unknown {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
     },
     /// The key's record is past its retention.
@@ -223,9 +232,9 @@ pub enum Claim {
 /// A granted lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Which grant it is.
+    /// Number of the grant.
     pub fence: Fence,
-    /// When it lapses, on the store's clock.
+    /// End of the lease, on the store's clock.
     pub until: Timestamp,
 }
 
@@ -233,16 +242,16 @@ pub struct Lease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Fenced<T> {
-    /// Done, now or by an earlier sending of the same call.
+    /// Applied, now or by an earlier sending of the same call.
     Applied(T),
-    /// Refused: the caller is no longer the one who decides, or the matter is settled.
+    /// Refused: another owner decides now, or the operation is settled.
     Stale,
     /// There is no such record. If the caller was granted it, the store has lost data.
     Missing,
 }
 
 impl<T> Fenced<T> {
-    /// The same, with something else to say of what was applied.
+    /// Changes the value of `Applied`.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Fenced<U> {
         match self {
             Self::Applied(it) => Fenced::Applied(change(it)),
@@ -257,23 +266,23 @@ impl<T> Fenced<T> {
 pub struct RenewRequest {
     /// The record.
     pub id: RecordId,
-    /// Who asks.
+    /// The owner and its fence.
     pub holder: Holder,
-    /// For how long from now.
+    /// Length of the lease from now.
     pub lease: Duration,
 }
 
-/// What an operation came to.
+/// Settlement of an operation by its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settlement {
     /// It succeeded.
     Complete(Outcome),
     /// It failed for good.
     Fail(Outcome),
-    /// Nobody knows.
+    /// It cannot be proved what happened.
     Unknown,
-    /// Nothing happened. From an owner that took over, this says only that *it* did
-    /// nothing: the lease ends, and the intent stands as before the takeover.
+    /// Nothing happened. From an owner that took over, this means only that *it* did nothing:
+    /// the lease ends, and the intent stands as before the takeover.
     Release,
 }
 
@@ -282,11 +291,11 @@ pub enum Settlement {
 pub struct SettleRequest {
     /// The record.
     pub id: RecordId,
-    /// Who speaks.
+    /// The owner and its fence.
     pub holder: Holder,
-    /// What they say.
+    /// The settlement.
     pub settlement: Settlement,
-    /// How long to keep it.
+    /// Retention of the outcome.
     pub retention: Retention,
 }
 
@@ -297,40 +306,40 @@ pub struct ResolveRequest {
     pub id: RecordId,
     /// The fence that the evidence is about.
     pub fence: Fence,
-    /// What the evidence says.
+    /// The verdict of the evidence.
     pub verdict: Verdict,
-    /// How long to keep it.
+    /// Retention of the outcome.
     pub retention: Retention,
 }
 
-/// What evidence says about an operation whose outcome is unknown.
+/// Verdict about an operation whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It happened, and this is what it came to.
+    /// It happened, with this outcome.
     Happened(Outcome),
     /// It did not happen **and cannot happen any more** under this fence.
     DidNotHappen,
-    /// Still nobody knows. Changes nothing.
+    /// Still unknown. Changes nothing.
     StillUnknown,
 }
 
-/// Which records to list.
+/// Selects records for a listing.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// Only records that stand there now (a lapsed lease stands at unknown).
+    /// Only records that stand at this state now (a lapsed lease stands at unknown).
     pub standing: Option<StateName>,
-    /// Only this tenant's.
+    /// Only records of this tenant.
     pub tenant: Option<String>,
-    /// Only this operation name's.
+    /// Only records of this operation name.
     pub operation_name: Option<String>,
-    /// Only records after this one.
+    /// Only records after this id.
     pub after: Option<RecordId>,
-    /// At most so many; zero means 100.
+    /// Most records in a page; zero means 100.
     pub limit: usize,
 }
 
 impl Query {
-    /// Whether a record belongs to the answer at `now`, apart from paging.
+    /// Returns true if a record matches at `now`, apart from paging.
     pub fn matches(&self, record: &Record, now: Timestamp) -> bool {
         let standing = record.standing(now);
         standing.is_some()
@@ -339,7 +348,7 @@ impl Query {
             && self.operation_name.as_ref().is_none_or(|wanted| record.scope.operation() == wanted)
     }
 
-    /// The page size that applies.
+    /// Size of a page.
     pub fn page_size(&self) -> usize {
         if self.limit == 0 { 100 } else { self.limit }
     }
@@ -350,57 +359,58 @@ impl Query {
 pub struct Page {
     /// The records.
     pub records: Vec<Record>,
-    /// Where the next page goes on, if there is one.
+    /// The `after` of the next page, if there is one.
     pub next: Option<RecordId>,
-    /// Records that are there and cannot be read, whatever the query asks for: nobody can
-    /// tell whether they match. They count against the limit. Claims of them fail as
-    /// [`StoreErrorKind::Undecodable`], and one of them does not hide the others.
+    /// Records that exist and cannot be read. They are listed for every query, because it is
+    /// unknown whether they match, and they count against the limit. Claims of them fail as
+    /// [`StoreErrorKind::Undecodable`]; one of them does not hide the others.
     pub undecodable: Vec<RecordId>,
 }
 
-/// What a purge did.
+/// Effect of a purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purged {
     /// Records removed.
     pub removed: usize,
-    /// Records whose outcome was dropped, the key staying known as expired.
+    /// Records whose outcome was dropped, while the key is still known as expired.
     pub tombstoned: usize,
-    /// Whether more is due now.
+    /// True if more records are due now.
     pub more: bool,
 }
 
-/// What became of a record that came from another store.
+/// Effect of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Imported {
-    /// It is what the store has now.
+    /// The record was written.
     Written,
-    /// The store has this one already, or a later one of the same key.
+    /// The store kept its own, which is the same or a later one.
     Kept,
 }
 
-/// How much a store holds.
+/// Size of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Records of every state.
     pub records: u64,
-    /// About how many bytes they take.
+    /// About how many bytes the records take.
     pub bytes: u64,
     /// Records by stored state, in the order of [`StateName::ALL`].
     pub by_state: [u64; StateName::ALL.len()],
 }
 
-/// Whether a store grants new claims.
+/// Readiness of a store to grant claims.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
-    /// Why no new claims are granted. Stored outcomes are replayed, and holders may settle.
+    /// Reason why no new claims are granted, if so. Stored outcomes are still replayed, and
+    /// holders may settle.
     pub refuses: Option<String>,
-    /// Warnings that an operator should act on before claims are refused.
+    /// Warnings for operators to act on before claims are refused.
     pub warnings: Vec<String>,
 }
 
 impl Health {
-    /// A store that grants claims, and has this to warn about.
+    /// A store that grants claims, with warnings.
     pub fn warning(warnings: impl IntoIterator<Item = String>) -> Self {
         Self { refuses: None, warnings: warnings.into_iter().collect() }
     }
@@ -424,27 +434,27 @@ pub enum LossAccepted {
 #[derive(Debug, thiserror::Error)]
 #[error("{store}: {kind} ({effect})")]
 pub struct StoreError {
-    /// Whether the step may have been taken all the same.
+    /// Effect of the call: whether the step may have been taken.
     pub effect: Effect,
-    /// What went wrong.
+    /// Kind of the failure.
     pub kind: StoreErrorKind,
-    /// Which store said so.
+    /// Name of the store.
     pub store: &'static str,
-    /// What it said.
+    /// The underlying error.
     #[source]
     pub source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// Whether a failed call changed anything.
+/// Effect of a failed call on the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// Surely not.
+    /// Certainly not.
     NotApplied,
-    /// Perhaps: the reply was lost.
+    /// Possibly: the reply was lost.
     MayHaveBeenApplied,
 }
 
-/// What kind of failure it was.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
@@ -454,27 +464,27 @@ pub enum StoreErrorKind {
     Timeout,
     /// No room for new claims.
     Full,
-    /// A record is there and cannot be read. Never treated as absent.
+    /// The record exists and cannot be read. Never treated as absent.
     Undecodable,
     /// The store has failed for good and must be reopened.
     Poisoned,
 }
 
 impl StoreError {
-    /// An error of `store` that says what happened.
+    /// An error of the named store.
     #[cold]
     pub fn new(store: &'static str, kind: StoreErrorKind, effect: Effect) -> Self {
         Self { effect, kind, store, source: None }
     }
 
-    /// Keeps the error underneath.
+    /// Adds the underlying error.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// Whether the step may have been taken all the same.
+    /// True if the step may have been taken nevertheless.
     pub fn may_have_been_applied(&self) -> bool {
         self.effect == Effect::MayHaveBeenApplied
     }

@@ -1,4 +1,4 @@
-//! Since when a resolver can tell that an operation did not happen.
+//! A resolver whose "did not happen" is checked before it counts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::time::Instant;
 
 use super::resolver::{BoxError, Finding, Resolver, Since};
 use crate::clock::{Ambient as _, SystemAmbient, Timestamp};
-use crate::intent::{Fingerprint, INTERNAL_TENANT, Identity, OperationId, RecordId, Scope, Sketch};
-use crate::record::{Holder, Outcome, OwnerToken, Record, Retention, State, StateName, Tag};
+use crate::intent::{INTERNAL_TENANT, Identity, RecordId};
+use crate::record::{Holder, Outcome, Record, Retention, State, StateName, Tag};
 use crate::store::{
-    Claim, ClaimRequest, Effect, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError,
+    Claim, ClaimRequest, Effect, FullStore, Query, SettleRequest, Settlement, StoreError,
     StoreErrorKind, Verdict,
 };
 
-/// A resolver whose "did not happen" is checked before it counts: the operation is not older than
-/// the resolver, and a resolver that goes by absence recognises what was completed.
+/// Accepts "did not happen" only if the operation is not older than the resolver, and if a
+/// resolver that goes by absence recognises completed operations.
 pub(super) struct CheckedResolver {
     resolver: Arc<dyn Resolver>,
     store: Arc<dyn FullStore>,
@@ -26,16 +26,18 @@ pub(super) struct CheckedResolver {
     recognised: Mutex<Option<Instant>>,
 }
 
-/// Codec tag of the record that keeps a resolver's first use.
+/// Codec tag of the record of a resolver's first use.
 const TAG: Tag = Tag::from_static("resolver/v1");
 /// Retention of that record. Without it the resolver counts as new, so it outlives every operation.
 const KEEP: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
-/// Completed operations that a resolver is asked about until it recognises one.
+/// Lease of that record while it is being written.
+const LEASE: Duration = Duration::from_secs(30);
+/// Most completed operations that a resolver is asked about until it recognises one.
 const COMPLETED_MAX: usize = 10;
-/// Pages of records that are searched for them.
+/// Most pages that are searched for completed operations.
 const PAGES_MAX: usize = 10;
 /// Time for which a recognised operation vouches for the resolver. Tables are seldom emptied
-/// or renamed, and each check costs the authority a question.
+/// or renamed, and each check costs the authority a query.
 const RECOGNISED_FOR: Duration = Duration::from_secs(60);
 
 impl CheckedResolver {
@@ -52,17 +54,17 @@ impl CheckedResolver {
         self.resolver.name()
     }
 
-    /// Whether its moment is known. Where not, [`register`](Self::register) has to be called.
+    /// True if the time of its first use is known. If not, call [`register`](Self::register).
     pub(super) fn is_registered(&self) -> bool {
         self.since.initialized()
     }
 
-    /// Records the first use of the resolver in the store, unless that is there already.
+    /// Stores the time of the resolver's first use, unless the store has it already.
     pub(super) async fn register(&self) -> Result<Timestamp, StoreError> {
         self.since.get_or_try_init(|| self.first_use()).await.copied()
     }
 
-    /// Asks the resolver. Its "did not happen" becomes "still unknown" where it cannot know that.
+    /// Asks the resolver. Turns "did not happen" into "still unknown" where it does not count.
     pub(super) async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         let finding = self.resolver.resolve(record).await?;
         match finding.verdict {
@@ -94,14 +96,14 @@ impl CheckedResolver {
         Ok(finding)
     }
 
-    /// Whether the resolver says of an operation that was completed that it happened. One that
-    /// looks in the wrong place finds nothing there either.
+    /// Returns whether the resolver says of a completed operation that it happened. One that looks
+    /// in the wrong place does not find that either.
     async fn recognises_completed(&self, since: Timestamp) -> Result<bool, BoxError> {
         if self.recognised.lock().is_some_and(|at| at.elapsed() < RECOGNISED_FOR) {
             return Ok(true);
         }
         for record in self.completed(since).await? {
-            // An error says nothing about the others.
+            // After an error the other operations are still asked about.
             let found = self.resolver.resolve(&record).await.map(|finding| finding.verdict);
             if let Ok(Verdict::Happened(_)) = found {
                 *self.recognised.lock() = Some(Instant::now());
@@ -111,11 +113,11 @@ impl CheckedResolver {
         Ok(false)
     }
 
-    /// A sample of the operations that were claimed since then and are completed.
+    /// Returns a sample of the completed operations that were claimed since then.
     async fn completed(&self, since: Timestamp) -> Result<Vec<Record>, StoreError> {
         let mut found = Vec::new();
         let mut query = Query { standing: Some(StateName::Completed), ..Query::default() };
-        query.after = Some(anywhere());
+        query.after = Some(random_id());
         for _ in 0..PAGES_MAX {
             let page = self.store.list(&query).await?;
             let ours = |it: &Record| it.scope.tenant() != INTERNAL_TENANT && it.created_at >= since;
@@ -123,24 +125,25 @@ impl CheckedResolver {
             if found.len() >= COMPLETED_MAX {
                 break;
             }
-            // After the last page comes the first one.
+            // `None` starts again from the first page.
             query.after = page.next;
         }
         found.truncate(COMPLETED_MAX);
         Ok(found)
     }
 
-    /// The moment in the store; the present if there is none.
+    /// Returns the stored time of the first use, and stores the present if there is none.
     async fn first_use(&self) -> Result<Timestamp, StoreError> {
         let address = format!("{}\0{}", self.resolver.name(), self.resolver.address());
-        // Not a secret, so that all processes agree on it whatever their identity is.
+        // Without a secret, so that all processes use the same record, whatever their identity.
         let id = Identity::unkeyed().internal_id("resolver", &address);
         if let Some(record) = self.store.get(&id).await?
             && matches!(record.state, State::Completed { .. })
         {
             return Ok(record.created_at);
         }
-        let claim = first_use_of(id);
+        // Taken over when it lapses: the record keeps the time of its first claim.
+        let claim = ClaimRequest::internal(&SystemAmbient::new(), id, "resolver", LEASE);
         if let Claim::Granted { lease, .. } = self.store.claim(&claim).await? {
             let settle = SettleRequest {
                 id,
@@ -159,24 +162,8 @@ fn still_unknown(finding: &Finding, why: &str) -> Finding {
     Finding::new(Verdict::StillUnknown, format!("{}; {why}", finding.evidence))
 }
 
-fn first_use_of(id: RecordId) -> ClaimRequest {
-    let ambient = SystemAmbient::new();
-    ClaimRequest {
-        id,
-        owner: OwnerToken::draw(&ambient),
-        operation: OperationId::draw(&ambient, &id),
-        scope: Scope::internal("resolver"),
-        key: None,
-        fingerprint: Fingerprint::of_parts(&[]),
-        sketch: Sketch::default(),
-        lease: Duration::from_secs(30),
-        // A process that died meanwhile has used the resolver: its claim's time counts.
-        lapsed: Lapsed::Takeover,
-    }
-}
-
-/// A random place among the records, so that each sample is another one.
-fn anywhere() -> RecordId {
+/// A random id to list from, so that each sample is a different one.
+fn random_id() -> RecordId {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(&SystemAmbient::new().random().to_be_bytes());
     RecordId::from_bytes(bytes)

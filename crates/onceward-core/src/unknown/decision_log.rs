@@ -1,5 +1,4 @@
-//! Who decided what about an operation that nobody knew the outcome of, and why: a trail that
-//! is only ever added to.
+//! The decision log: who decided what about an unknown operation, and why. Append-only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,46 +6,46 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{Ambient, SystemAmbient, Timestamp};
-use crate::intent::{Fingerprint, INTERNAL_TENANT, Identity, OperationId, RecordId, Scope, Sketch};
-use crate::record::{Fence, Holder, Outcome, OwnerToken, Record, Retention, State, Tag};
+use crate::intent::{INTERNAL_TENANT, Identity, OperationId, RecordId};
+use crate::record::{Fence, Holder, Outcome, Record, Retention, State, Tag};
 use crate::store::{
-    Claim, ClaimRequest, Effect, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError,
+    Claim, ClaimRequest, Effect, FullStore, Query, SettleRequest, Settlement, StoreError,
     StoreErrorKind, Verdict,
 };
 
-/// What was decided about an operation whose outcome was unknown.
+/// A decision about an operation whose outcome was unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The operation.
     pub operation: OperationId,
-    /// The grant that it is about.
+    /// The fence of the grant that it is about.
     pub fence: Fence,
-    /// What was decided.
-    pub decided: Decided,
-    /// Who or what decided: a resolver's name, an operator.
+    /// The decision.
+    pub decided: DecisionKind,
+    /// The resolver or the operator that decided.
     pub by: String,
-    /// Why: what was found, or the reason that the operator gave.
+    /// The resolver's evidence, or the operator's reason.
     pub evidence: String,
 }
 
-/// What can be decided.
+/// Kind of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Decided {
+pub enum DecisionKind {
     /// It had happened: its outcome was stored.
     Happened,
-    /// It had not happened and cannot any more: its key was freed.
+    /// It had not happened and no longer can: its key was freed.
     DidNotHappen,
-    /// Somebody else had settled the matter before this could count.
+    /// The decision came too late: the operation was settled before.
     Superseded,
-    /// The store had lost records, and grants claims again. About the store as a whole: the
-    /// operation is a name for the decision itself.
+    /// The store had lost records, and grants claims again. About the whole store: the operation
+    /// id names only the decision.
     LossAccepted,
 }
 
-impl Decided {
-    /// What a verdict decides; nothing if nobody knows.
-    pub const fn by_verdict(verdict: &Verdict) -> Option<Self> {
+impl DecisionKind {
+    /// The decision that a verdict makes; `None` if it is still unknown.
+    pub const fn of_verdict(verdict: &Verdict) -> Option<Self> {
         match verdict {
             Verdict::Happened(_) => Some(Self::Happened),
             Verdict::DidNotHappen => Some(Self::DidNotHappen),
@@ -55,48 +54,50 @@ impl Decided {
     }
 }
 
-/// A decision, and when it was written down on the store's clock.
+/// An entry of the decision log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// What was decided.
+pub struct LoggedDecision {
+    /// The decision.
     pub decision: Decision,
-    /// When.
+    /// When it was logged, on the store's clock.
     pub at: Timestamp,
 }
 
-/// All decisions of a store, kept in the store itself.
+/// The decisions of a store, kept in the store itself.
 ///
-/// Each is a record that was completed as soon as it was made, and completed records do not
-/// change: nobody can edit what was decided through any of our interfaces.
+/// Each is a record that is completed at once. Completed records do not change, so no interface
+/// of Onceward can edit a decision.
 #[derive(Clone)]
-pub struct Decisions {
+pub struct DecisionLog {
     store: Arc<dyn FullStore>,
     identity: Identity,
     ambient: Arc<dyn Ambient>,
     keep: Duration,
 }
 
-/// Of the records' outcomes.
+/// Codec tag of decision records.
 const TAG: Tag = Tag::from_static("decision/v1");
-/// How long decisions are kept: longer than the books are open.
+/// Default retention of decisions: longer than the books are open.
 const KEEP: Duration = Duration::from_secs(400 * 24 * 3600);
-/// More decisions about one operation than anybody makes.
+/// Lease of a log entry that is being written.
+const LEASE: Duration = Duration::from_secs(30);
+/// Most decisions about one operation. In practice there are one or two.
 const DECISIONS_MAX: u32 = 1_000;
 
-impl Decisions {
-    /// The decisions that are kept in a store, for about a year.
+impl DecisionLog {
+    /// The decision log of a store, with a retention of about a year.
     pub fn new(store: Arc<dyn FullStore>, identity: Identity) -> Self {
         Self { store, identity, ambient: Arc::new(SystemAmbient::new()), keep: KEEP }
     }
 
-    /// Keeps new ones for that long instead.
+    /// Sets the retention of new entries.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Writes a decision down. When it returns, the decision can be made.
+    /// Logs a decision. Apply the decision after this has returned.
     pub async fn write(&self, decision: &Decision) -> Result<(), StoreError> {
         let outcome = serde_json::to_vec(decision).map(|bytes| Outcome::whole(TAG, bytes));
         let outcome = outcome.map_err(|error| refused().caused_by(error))?;
@@ -114,8 +115,8 @@ impl Decisions {
         Err(refused())
     }
 
-    /// What was decided about an operation, in order.
-    pub async fn about(&self, operation: &OperationId) -> Result<Vec<Written>, StoreError> {
+    /// Returns the decisions about an operation, in order.
+    pub async fn about(&self, operation: &OperationId) -> Result<Vec<LoggedDecision>, StoreError> {
         let mut decisions = Vec::new();
         for number in 0..DECISIONS_MAX {
             match self.store.get(&self.id(operation, number)).await? {
@@ -126,12 +127,12 @@ impl Decisions {
         Ok(decisions)
     }
 
-    /// A page of all decisions, and where the next one begins.
+    /// Returns a page of all decisions, and where the next page begins.
     pub async fn list(
         &self,
         after: Option<RecordId>,
         limit: usize,
-    ) -> Result<(Vec<Written>, Option<RecordId>), StoreError> {
+    ) -> Result<(Vec<LoggedDecision>, Option<RecordId>), StoreError> {
         let (tenant, name) = (INTERNAL_TENANT.to_owned(), "decision".to_owned());
         let query = Query {
             tenant: Some(tenant),
@@ -149,32 +150,21 @@ impl Decisions {
     }
 
     fn claim(&self, operation: &OperationId, number: u32) -> ClaimRequest {
-        let id = self.id(operation, number);
-        ClaimRequest {
-            id,
-            owner: OwnerToken::draw(&*self.ambient),
-            operation: OperationId::draw(&*self.ambient, &id),
-            scope: Scope::internal("decision"),
-            key: None,
-            fingerprint: Fingerprint::of_parts(&[]),
-            sketch: Sketch::default(),
-            lease: Duration::from_secs(30),
-            // A writer that died wrote nothing, and decided nothing yet.
-            lapsed: Lapsed::Takeover,
-        }
+        // Taken over when it lapses: a writer that died has logged nothing and decided nothing.
+        ClaimRequest::internal(&*self.ambient, self.id(operation, number), "decision", LEASE)
     }
 }
 
-impl std::fmt::Debug for Decisions {
+impl std::fmt::Debug for DecisionLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Decisions(…)")
+        f.write_str("DecisionLog(…)")
     }
 }
 
-fn read(record: &Record) -> Option<Written> {
+fn read(record: &Record) -> Option<LoggedDecision> {
     let State::Completed { outcome, .. } = &record.state else { return None };
     let decision = serde_json::from_slice(&outcome.bytes).ok()?;
-    Some(Written { decision, at: record.created_at })
+    Some(LoggedDecision { decision, at: record.created_at })
 }
 
 fn refused() -> StoreError {

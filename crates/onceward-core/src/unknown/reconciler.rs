@@ -1,4 +1,4 @@
-//! Asking about operations whose outcome is unknown, again and again, until somebody knows.
+//! The reconciler: asks about unknown operations until the resolver knows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,49 +9,48 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::checked_resolver::CheckedResolver;
-use super::decision_log::{Decided, Decisions};
-use super::resolution::Judgement;
+use super::decision_log::{DecisionKind, DecisionLog};
+use super::record_finding::RecordFinding;
 use super::resolver::{Finding, Resolver};
 use crate::clock::{Ambient, SystemAmbient, Timestamp};
-use crate::intent::{Fingerprint, INTERNAL_TENANT, Identity, OperationId, Scope, Sketch};
-use crate::record::{Holder, OwnerToken, Record, Retention, StateName};
+use crate::intent::{INTERNAL_TENANT, Identity};
+use crate::record::{Holder, Record, Retention, StateName};
 use crate::store::{
-    Claim, ClaimRequest, FullStore, Lapsed, Query, SettleRequest, Settlement, StoreError, Verdict,
+    Claim, ClaimRequest, FullStore, Query, SettleRequest, Settlement, StoreError, Verdict,
 };
 
-/// Finds operations whose outcome is unknown (leases that lapsed included), asks a [`Resolver`]
-/// about each, and settles what it knows, under the fence that the answer is about.
+/// Finds unknown operations (lapsed leases included), asks a [`Resolver`] about each, and settles
+/// those it knows, under the fence that the answer is about.
 ///
-/// Any number of nodes may run one: a record is asked about by one of them at a time, which it
-/// holds a lease for. Records that nobody knows about are asked about ever less often. Errors
-/// of the store or the resolver end nothing: the next round begins anew.
+/// Any number of nodes may run a reconciler: a lease in the store gives each record to one of
+/// them. Records that stay unknown are asked about less and less often. An error of the store or
+/// the resolver does not stop it: the next round starts again.
 pub struct Reconciler {
     store: Arc<dyn FullStore>,
     resolver: Arc<CheckedResolver>,
     identity: Identity,
-    decisions: Decisions,
+    decisions: DecisionLog,
     ambient: Arc<dyn Ambient>,
     settings: ReconcilerSettings,
-    report: Arc<dyn Fn(&Round) + Send + Sync>,
+    report: Arc<dyn Fn(&ReconcilerRound) + Send + Sync>,
 }
 
-/// How a [`Reconciler`] goes about it.
+/// Settings of a [`Reconciler`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReconcilerSettings {
-    /// How long to rest between rounds.
+    /// Pause between rounds.
     pub every: Duration,
-    /// Most questions a round: what an authority can bear.
+    /// Most questions in a round, to limit the load on the authority.
     pub budget: usize,
-    /// Most questions at once.
+    /// Most concurrent questions.
     pub at_once: usize,
-    /// How long an answer may take.
+    /// Time limit of an answer.
     pub patience: Duration,
-    /// How long a record rests after the first time that nobody knew; twice as long after
-    /// each further one.
+    /// Pause of a record after its first inconclusive answer. Doubles with each further one.
     pub backoff: Duration,
-    /// The longest rest.
+    /// Longest pause of a record.
     pub backoff_max: Duration,
-    /// How long what it settles is kept.
+    /// Retention of the outcomes that it stores.
     pub retention: Retention,
 }
 
@@ -72,29 +71,28 @@ impl Default for ReconcilerSettings {
     }
 }
 
-/// What one round came to.
+/// Report of a [`Reconciler`] round.
 #[derive(Debug, Default)]
-pub struct Round {
-    /// Operations that were unknown when it began.
+pub struct ReconcilerRound {
+    /// Unknown operations that it found.
     pub unknown: usize,
-    /// They had happened and are completed now.
+    /// Operations that had happened and are completed now.
     pub happened: usize,
-    /// They had not happened and are free now.
+    /// Operations that had not happened; their keys are free now.
     pub did_not_happen: usize,
-    /// The resolver does not know either, or failed.
+    /// Operations of which the resolver does not know, or for which it failed.
     pub still_unknown: usize,
-    /// Somebody else settled them in the meantime.
+    /// Operations that were settled meanwhile in another way.
     pub settled_elsewhere: usize,
-    /// Asked about lately, here or by another node: their time has not come.
+    /// Operations that are not due yet, because this or another node has just asked about them.
     pub resting: usize,
-    /// Left for the next round, because the budget was used up.
+    /// Operations left for the next round, because the budget was used up.
     pub over_budget: usize,
-    /// Since when the oldest of those that are still unknown has not changed, on the store's
-    /// clock.
+    /// Earliest last change among the operations that are still unknown, on the store's clock.
     pub oldest: Option<Timestamp>,
-    /// Why it ended early, if it did.
+    /// The store error that ended the round, if any.
     pub failed: Option<StoreError>,
-    /// How long it took.
+    /// Duration of the round.
     pub took: Duration,
 }
 
@@ -102,57 +100,59 @@ impl Reconciler {
     /// A reconciler of a store's records. The identity is that of the engines on the store.
     pub fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>, identity: Identity) -> Self {
         Self {
-            decisions: Decisions::new(Arc::clone(&store), identity.clone()),
+            decisions: DecisionLog::new(Arc::clone(&store), identity.clone()),
             resolver: Arc::new(CheckedResolver::new(Arc::clone(&store), resolver)),
             store,
             identity,
             ambient: Arc::new(SystemAmbient::new()),
             settings: ReconcilerSettings::default(),
             report: Arc::new(|round| match &round.failed {
-                Some(error) => tracing::warn!(%error, ?round, "reconciling failed, will go on"),
-                None => tracing::debug!(?round, "reconciled"),
+                Some(error) => {
+                    tracing::warn!(%error, ?round, "the reconciler's round failed, will retry");
+                }
+                None => tracing::debug!(?round, "reconciler round"),
             }),
         }
     }
 
-    /// Other settings than the defaults.
+    /// Replaces the default settings.
     #[must_use]
     pub fn settings(mut self, settings: ReconcilerSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Where decisions are written down, instead of the store with default retention.
+    /// Replaces the decision log, which otherwise is the store's with default retention.
     #[must_use]
-    pub fn decisions(mut self, decisions: Decisions) -> Self {
+    pub fn decisions(mut self, decisions: DecisionLog) -> Self {
         self.decisions = decisions;
         self
     }
 
-    /// Where time and randomness come from, for simulations.
+    /// Source of time and randomness, for simulations.
     #[must_use]
     pub fn ambient(mut self, ambient: Arc<dyn Ambient>) -> Self {
         self.ambient = ambient;
         self
     }
 
-    /// Whom to tell after each round, instead of the log.
+    /// Reports each round to a function instead of the log.
     #[must_use]
-    pub fn report(mut self, report: impl Fn(&Round) + Send + Sync + 'static) -> Self {
+    pub fn report(mut self, report: impl Fn(&ReconcilerRound) + Send + Sync + 'static) -> Self {
         self.report = Arc::new(report);
         self
     }
 
-    /// Records the resolver's first use in the store, as [`Recovery::register`] does. A round
-    /// begins with it; call it before operations are claimed, so that none of them is older.
+    /// Stores the time of the resolver's first use, like [`Recovery::register`]. Each round begins
+    /// with it; call it before operations are claimed, so that none of them is older.
     ///
     /// [`Recovery::register`]: crate::Recovery::register
     pub async fn register(&self) -> Result<(), StoreError> {
         self.resolver.register().await.map(drop)
     }
 
-    /// Reconciles for ever. Stop it by dropping the future or aborting its task: what it was
-    /// asking about is asked about again when its lease has lapsed.
+    /// Runs rounds forever. Stop it by dropping the future or aborting its task: open questions
+    /// are asked again when their leases have lapsed.
     pub async fn run(self) {
         let this = Arc::new(self);
         loop {
@@ -161,10 +161,10 @@ impl Reconciler {
         }
     }
 
-    /// One round over all that is unknown now.
-    pub async fn run_once(self: &Arc<Self>) -> Round {
+    /// Runs one round over all operations that are unknown now.
+    pub async fn run_once(self: &Arc<Self>) -> ReconcilerRound {
         let began = Instant::now();
-        let mut round = Round::default();
+        let mut round = ReconcilerRound::default();
         if let Err(error) = self.go_round(&mut round).await {
             round.failed = Some(error);
         }
@@ -172,7 +172,7 @@ impl Reconciler {
         round
     }
 
-    async fn go_round(self: &Arc<Self>, round: &mut Round) -> Result<(), StoreError> {
+    async fn go_round(self: &Arc<Self>, round: &mut ReconcilerRound) -> Result<(), StoreError> {
         self.register().await?;
         let (mut questions, budget) = (JoinSet::new(), Arc::new(Budget::new(self.settings.budget)));
         let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
@@ -203,23 +203,23 @@ impl Reconciler {
 
     /// Asks about one record, if it is this node's turn.
     async fn question(&self, record: &Record, budget: &Budget) -> Result<Answered, StoreError> {
-        let lock = self.lock(record);
-        if self.is_resting(&lock).await? {
+        let claim = self.claim(record);
+        if self.is_resting(&claim).await? {
             return Ok(Answered::Resting);
         }
         if !budget.take() {
             return Ok(Answered::OverBudget);
         }
-        let Claim::Granted { lease, .. } = self.store.claim(&lock).await? else {
+        let Claim::Granted { lease, .. } = self.store.claim(&claim).await? else {
             budget.give_back();
             return Ok(Answered::Resting);
         };
         let answered = self.settle_by_resolver(record).await;
-        let holder = Holder { owner: lock.owner, fence: lease.fence };
-        // Kept as long as anybody may have to know how often it was asked about.
+        let holder = Holder { owner: claim.owner, fence: lease.fence };
+        // Kept for longer than the longest pause, because it counts the questions.
         let keep = self.settings.backoff_max * 2;
         let release = SettleRequest {
-            id: lock.id,
+            id: claim.id,
             holder,
             settlement: Settlement::Release,
             retention: Retention { keep, tombstone: Duration::ZERO },
@@ -228,38 +228,29 @@ impl Reconciler {
         answered
     }
 
-    /// Whether it was asked about so lately that it is not worth it yet. By the clocks of two
-    /// machines, which is exact enough for a rest.
-    async fn is_resting(&self, lock: &ClaimRequest) -> Result<bool, StoreError> {
-        let Some(last) = self.store.get(&lock.id).await? else { return Ok(false) };
+    /// Returns true if the last question is too recent. Compares the store's time with this
+    /// node's: a skewed clock makes the pause shorter or longer, and decides nothing else.
+    async fn is_resting(&self, claim: &ClaimRequest) -> Result<bool, StoreError> {
+        let Some(last) = self.store.get(&claim.id).await? else { return Ok(false) };
         let doublings = last.attempts.saturating_sub(1).min(20);
         let rest = self.settings.backoff * (1 << doublings);
         let until = last.updated_at + rest.min(self.settings.backoff_max);
         Ok(self.ambient.now() < until)
     }
 
-    /// The right to ask about a record under its present fence.
-    fn lock(&self, record: &Record) -> ClaimRequest {
+    /// The claim of the right to ask about a record under its present fence.
+    fn claim(&self, record: &Record) -> ClaimRequest {
         let key = format!("{}.{}", record.id, record.fence);
         let id = self.identity.internal_id("reconcile", &key);
-        ClaimRequest {
-            id,
-            owner: OwnerToken::draw(&*self.ambient),
-            operation: OperationId::draw(&*self.ambient, &id),
-            scope: Scope::internal("reconcile"),
-            key: None,
-            fingerprint: Fingerprint::of_parts(&[]),
-            sketch: Sketch::default(),
-            // The answer, and then some for writing it down.
-            lease: self.settings.patience * 3,
-            lapsed: Lapsed::Takeover,
-        }
+        // Time for the answer, and for storing it.
+        let lease = self.settings.patience * 3;
+        ClaimRequest::internal(&*self.ambient, id, "reconcile", lease)
     }
 
     async fn settle_by_resolver(&self, record: &Record) -> Result<Answered, StoreError> {
         let (finding, retention) = (self.ask(record).await, self.settings.retention);
-        let judgement = Judgement { record, finding, by: self.resolver.name(), retention };
-        let decided = judgement.carry_out(&*self.store, Some(&self.decisions)).await?;
+        let finding = RecordFinding { record, finding, by: self.resolver.name(), retention };
+        let decided = finding.apply(&*self.store, Some(&self.decisions)).await?;
         Ok(decided.map_or(Answered::StillUnknown, Answered::Settled))
     }
 
@@ -271,7 +262,7 @@ impl Reconciler {
                 Verdict::StillUnknown.into()
             }
             Err(_) => {
-                tracing::warn!(operation = %record.operation, "the resolver did not answer");
+                tracing::warn!(operation = %record.operation, "the resolver did not answer in time");
                 Verdict::StillUnknown.into()
             }
         }
@@ -284,16 +275,16 @@ impl fmt::Debug for Reconciler {
     }
 }
 
-/// What came of one question.
+/// Result of one question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answered {
-    Settled(Decided),
+    Settled(DecisionKind),
     StillUnknown,
     Resting,
     OverBudget,
 }
 
-/// How many questions are left in a round.
+/// Number of questions left in a round.
 struct Budget(AtomicUsize);
 
 impl Budget {
@@ -313,7 +304,7 @@ impl Budget {
 
 type Question = Result<(Record, Result<Answered, StoreError>), tokio::task::JoinError>;
 
-impl Round {
+impl ReconcilerRound {
     fn take(&mut self, question: Option<Question>) -> Result<(), StoreError> {
         let Some(question) = question else { return Ok(()) };
         let Ok((record, answered)) = question else {
@@ -322,11 +313,11 @@ impl Round {
             return Ok(());
         };
         match answered? {
-            Answered::Settled(Decided::Happened) => self.happened += 1,
-            Answered::Settled(Decided::DidNotHappen) => self.did_not_happen += 1,
-            Answered::Settled(Decided::Superseded) => self.settled_elsewhere += 1,
-            // About stores, and never about an operation.
-            Answered::Settled(Decided::LossAccepted) => {}
+            Answered::Settled(DecisionKind::Happened) => self.happened += 1,
+            Answered::Settled(DecisionKind::DidNotHappen) => self.did_not_happen += 1,
+            Answered::Settled(DecisionKind::Superseded) => self.settled_elsewhere += 1,
+            // Only for stores, never for an operation.
+            Answered::Settled(DecisionKind::LossAccepted) => {}
             Answered::StillUnknown => {
                 self.still_unknown += 1;
                 self.still(&record);

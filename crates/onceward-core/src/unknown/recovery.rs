@@ -1,34 +1,35 @@
-//! Settling what is unknown, once or for one record.
+//! Recovery: settles unknown records by asking a resolver, once.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::checked_resolver::CheckedResolver;
-use super::decision_log::{Decided, Decisions};
-use super::resolution::Judgement;
+use super::decision_log::{DecisionKind, DecisionLog};
+use super::record_finding::RecordFinding;
 use super::resolver::{Finding, Resolver};
 use crate::intent::{INTERNAL_TENANT, RecordId};
 use crate::record::{Record, Retention, State, StateName};
 use crate::store::{FullStore, Query, StoreError, Verdict};
 
-/// Settles unknown operations by asking a [`Resolver`].
+/// Settles unknown operations by asking a [`Resolver`]: all of them once, or the one that an
+/// engine has just found unknown.
 #[derive(Clone)]
 pub struct Recovery {
     store: Arc<dyn FullStore>,
     resolver: Arc<CheckedResolver>,
-    decisions: Option<Decisions>,
+    decisions: Option<DecisionLog>,
 }
 
-/// What a round of [`Recovery`] came to.
+/// Report of a [`Recovery`] round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recovered {
-    /// They had happened and are completed now.
+pub struct RecoveryRound {
+    /// Operations that had happened and are completed now.
     pub happened: usize,
-    /// They had not happened and are free now.
+    /// Operations that had not happened; their keys are free now.
     pub did_not_happen: usize,
-    /// The resolver does not know either, or failed.
+    /// Operations of which the resolver does not know, or for which it failed.
     pub still_unknown: usize,
-    /// Somebody else settled them in the meantime.
+    /// Operations that were settled meanwhile in another way.
     pub settled_elsewhere: usize,
 }
 
@@ -39,9 +40,9 @@ impl Recovery {
         Self { store, resolver, decisions: None }
     }
 
-    /// Records the resolver's first use in the store: its [`Verdict::DidNotHappen`] counts for
-    /// operations that are claimed from then on ([`Since::FirstUse`]). An engine does this before
-    /// its first claim. Idempotent.
+    /// Stores the time of the resolver's first use: its [`Verdict::DidNotHappen`] counts for
+    /// operations that are claimed from then on ([`Since::FirstUse`](crate::Since::FirstUse)). An
+    /// engine does this before its first claim. Idempotent.
     pub async fn register(&self) -> Result<(), StoreError> {
         self.resolver.register().await.map(drop)
     }
@@ -50,16 +51,16 @@ impl Recovery {
         self.resolver.is_registered()
     }
 
-    /// Writes every decision down before it is made.
+    /// Logs every decision before it is applied.
     #[must_use]
-    pub fn decisions(mut self, decisions: Decisions) -> Self {
+    pub fn decisions(mut self, decisions: DecisionLog) -> Self {
         self.decisions = Some(decisions);
         self
     }
 
-    /// Asks about every record whose outcome is unknown now, lapsed leases included.
-    pub async fn run_once(&self, retention: Retention) -> Result<Recovered, StoreError> {
-        let mut recovered = Recovered::default();
+    /// Asks about every record that is unknown now, lapsed leases included.
+    pub async fn run_once(&self, retention: Retention) -> Result<RecoveryRound, StoreError> {
+        let mut recovered = RecoveryRound::default();
         let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
         loop {
             let page = self.store.list(&query).await?;
@@ -73,14 +74,14 @@ impl Recovery {
         }
     }
 
-    /// Asks about one record that somebody was just told is unknown. If it is not written
-    /// down so any more, the matter has moved on, and the resolver is not bothered.
+    /// Asks about one record that was just found unknown. If its stored state has changed since,
+    /// the resolver is not asked.
     pub(crate) async fn recover_one(
         &self,
         id: &RecordId,
         retention: Retention,
-    ) -> Result<Recovered, StoreError> {
-        let mut recovered = Recovered::default();
+    ) -> Result<RecoveryRound, StoreError> {
+        let mut recovered = RecoveryRound::default();
         match self.store.get(id).await? {
             Some(record) if record.state == State::Unknown => {
                 self.recover(&record, retention, &mut recovered).await?;
@@ -95,16 +96,16 @@ impl Recovery {
         &self,
         record: &Record,
         retention: Retention,
-        recovered: &mut Recovered,
+        recovered: &mut RecoveryRound,
     ) -> Result<(), StoreError> {
         let finding = self.ask(record).await;
-        let judgement = Judgement { record, finding, by: self.resolver.name(), retention };
-        match judgement.carry_out(&*self.store, self.decisions.as_ref()).await? {
-            Some(Decided::Happened) => recovered.happened += 1,
-            Some(Decided::DidNotHappen) => recovered.did_not_happen += 1,
-            Some(Decided::Superseded) => recovered.settled_elsewhere += 1,
-            // About stores, and never about an operation.
-            Some(Decided::LossAccepted) => {}
+        let finding = RecordFinding { record, finding, by: self.resolver.name(), retention };
+        match finding.apply(&*self.store, self.decisions.as_ref()).await? {
+            Some(DecisionKind::Happened) => recovered.happened += 1,
+            Some(DecisionKind::DidNotHappen) => recovered.did_not_happen += 1,
+            Some(DecisionKind::Superseded) => recovered.settled_elsewhere += 1,
+            // Only for stores, never for an operation.
+            Some(DecisionKind::LossAccepted) => {}
             None => recovered.still_unknown += 1,
         }
         Ok(())

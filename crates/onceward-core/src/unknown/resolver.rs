@@ -1,4 +1,4 @@
-//! Finding out what happened when nobody knows.
+//! Resolvers: find out whether an unknown operation happened.
 
 use std::error::Error;
 
@@ -11,38 +11,37 @@ use crate::store::Verdict;
 /// Any error of user code.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Looks at the authority (the business table, the payment provider) and says whether an
-/// operation happened.
+/// Asks the authority (the business table, the payment provider) whether an operation happened.
 ///
 /// [`Verdict::DidNotHappen`] is a promise about the future too: the intent will run again,
-/// so an effect of the old attempt must not arrive any more. A look-up that finds nothing
+/// so an effect of the old attempt must not arrive any more. A lookup that finds nothing
 /// is enough only where the effect checks its fence, or when the authority has been told
-/// to refuse the operation from now on. Otherwise say [`Verdict::StillUnknown`].
+/// to refuse the operation from now on. Otherwise return [`Verdict::StillUnknown`].
 #[async_trait]
 pub trait Resolver: Send + Sync + 'static {
-    /// What happened to this operation? An `Err` counts as still unknown.
+    /// Returns what happened to an operation. An `Err` counts as still unknown.
     async fn resolve(&self, record: &Record) -> Result<Finding, BoxError>;
 
-    /// Its name in the trail of decisions.
+    /// Its name in the decision log.
     fn name(&self) -> &str {
         "resolver"
     }
 
-    /// Where it looks: an address, a query, a table. A resolver that looks elsewhere is another
-    /// one, whose [`Since::FirstUse`] begins anew. Stored as text: no passwords.
+    /// The address, query or table that it asks. A resolver with another address is another
+    /// resolver, with a new [`Since::FirstUse`]. Stored as plain text: no passwords.
     fn address(&self) -> String {
         String::new()
     }
 
-    /// The operations for which its [`Verdict::DidNotHappen`] counts. For older ones it is taken
-    /// as [`Verdict::StillUnknown`].
+    /// The operations for which its [`Verdict::DidNotHappen`] counts. For older ones it means
+    /// [`Verdict::StillUnknown`].
     fn since(&self) -> Since {
         Since::FirstUse
     }
 
-    /// Whether it says [`Verdict::DidNotHappen`] because it finds nothing, as a query does that
-    /// returns no row. A query on the wrong table finds nothing either, so this counts only while
-    /// the resolver says of an operation that was completed that it happened.
+    /// Returns true if it says [`Verdict::DidNotHappen`] because it finds nothing, as a query that
+    /// returns no row. A query on the wrong table finds nothing either, so the verdict then counts
+    /// only while the resolver says of completed operations that they happened.
     fn goes_by_absence(&self) -> bool {
         false
     }
@@ -52,30 +51,30 @@ pub trait Resolver: Send + Sync + 'static {
 /// claim.
 ///
 /// A table whose column was added today has no row about yesterday's operations, although they
-/// happened. "Happened" counts for operations of any age.
+/// happened. [`Verdict::Happened`] counts for operations of any age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Since {
-    /// Claimed after the resolver was first used with the store. The store keeps that moment
-    /// for each [`Resolver::address`].
+    /// Operations claimed after the resolver was first used with the store. The store keeps that
+    /// time for each [`Resolver::address`].
     #[default]
     FirstUse,
-    /// Claimed at this time or later, on the store's clock.
+    /// Operations claimed at this time or later, on the store's clock.
     At(Timestamp),
-    /// All of them: the resolver has known every operation from the beginning.
+    /// All operations: the resolver has known every one from the beginning.
     Always,
 }
 
-/// What a [`Resolver`] says, and what it has seen.
+/// Answer of a [`Resolver`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What happened.
+    /// Its verdict.
     pub verdict: Verdict,
-    /// What it goes by, for people: no secrets.
+    /// Its evidence, for people: no secrets.
     pub evidence: String,
 }
 
 impl Finding {
-    /// A verdict with what it goes by.
+    /// A verdict with its evidence.
     pub fn new(verdict: Verdict, evidence: impl Into<String>) -> Self {
         Self { verdict, evidence: evidence.into() }
     }

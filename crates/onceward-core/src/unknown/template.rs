@@ -1,5 +1,4 @@
-//! Texts with places for what is known about an operation: the addresses and queries of
-//! resolvers.
+//! Templates of addresses and queries, with placeholders for an operation.
 
 use std::fmt;
 
@@ -9,11 +8,11 @@ use crate::record::Record;
 /// A text such as `/payments?operation={operation}`.
 ///
 /// ```
-/// use onceward_core::{About, Template};
+/// use onceward_core::{Placeholder, Template};
 ///
 /// let template: Template = "/payments/{reference}?by={tenant}".parse()?;
 /// let filled = template.fill(|about| match about {
-///     About::Reference => Some("RF18".to_owned()),
+///     Placeholder::Reference => Some("RF18".to_owned()),
 ///     _ => Some("acme".to_owned()),
 /// });
 /// assert_eq!(filled.as_deref(), Some("/payments/RF18?by=acme"));
@@ -29,28 +28,28 @@ pub struct Template {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    About(About),
+    Placeholder(Placeholder),
 }
 
-/// What is known about an operation.
+/// A placeholder, which stands for a value of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum About {
+pub enum Placeholder {
     /// `{operation}`: its id.
     Operation,
-    /// `{downstream_key}`: the key that it hands to the next system.
+    /// `{downstream_key}`: its key for the next system.
     DownstreamKey,
-    /// `{reference}`: what the business calls it, if it does.
+    /// `{reference}`: its business reference, if it has one.
     Reference,
-    /// `{tenant}`: who owns the data.
+    /// `{tenant}`: the owner of the data.
     Tenant,
-    /// `{caller}`: who sent the command.
+    /// `{caller}`: the sender of the command.
     Caller,
-    /// `{operation_name}`: which command it is.
+    /// `{operation_name}`: the command.
     OperationName,
 }
 
-impl About {
+impl Placeholder {
     const ALL: [(&'static str, Self); 6] = [
         ("operation", Self::Operation),
         ("downstream_key", Self::DownstreamKey),
@@ -60,7 +59,7 @@ impl About {
         ("operation_name", Self::OperationName),
     ];
 
-    /// What a record says; `None` for a reference that it does not have.
+    /// Returns the value of a record. `None` for a reference that it does not have.
     pub fn of(self, record: &Record, identity: &Identity) -> Option<String> {
         Some(match self {
             Self::Operation => record.operation.to_string(),
@@ -71,12 +70,10 @@ impl About {
             Self::OperationName => record.scope.operation().to_owned(),
         })
     }
-}
 
-impl About {
-    /// The value for an operation that has no record, to try an address or a query with.
+    /// Returns a value of an operation without a record, to probe an address or a query.
     pub fn of_no_record(self, operation: &OperationId) -> String {
-        // A UUID, because tenants and callers are often cast to one.
+        // A UUID, because queries often cast tenants and callers to one.
         const NIL: &str = "00000000-0000-0000-0000-000000000000";
         match self {
             Self::Operation => operation.to_string(),
@@ -87,7 +84,7 @@ impl About {
         }
     }
 
-    /// Whether it names one operation among all others.
+    /// True if its value is unique to one operation.
     const fn names_one(self) -> bool {
         match self {
             Self::Operation | Self::DownstreamKey | Self::Reference => true,
@@ -96,33 +93,35 @@ impl About {
     }
 }
 
-/// A place in a template that nothing is known for.
+/// A template has an unknown placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{place} is not known; there are {{operation}}, {{downstream_key}}, {{reference}}, {{tenant}}, \
-     {{caller}} and {{operation_name}}"
+    "the placeholder {placeholder} is unknown; use {{operation}}, {{downstream_key}}, \
+     {{reference}}, {{tenant}}, {{caller}} or {{operation_name}}"
 )]
 pub struct InvalidTemplate {
-    place: String,
+    placeholder: String,
 }
 
 impl Template {
-    /// The text with its places filled; `None` if one has nothing to be filled with.
-    pub fn fill(&self, mut value: impl FnMut(About) -> Option<String>) -> Option<String> {
+    /// Returns the text with its placeholders replaced. `None` if one has no value.
+    pub fn fill(&self, mut value: impl FnMut(Placeholder) -> Option<String>) -> Option<String> {
         let filled = self.pieces.iter().map(|piece| match piece {
             Piece::Text(text) => Some(text.clone()),
-            Piece::About(about) => value(*about),
+            Piece::Placeholder(about) => value(*about),
         });
         filled.collect()
     }
 
-    /// Whether it has `{operation}`, `{downstream_key}` or `{reference}`. Without one of them it asks
-    /// the same about every operation.
+    /// True if it has `{operation}`, `{downstream_key}` or `{reference}`. Without one of them it
+    /// asks the same about every operation.
     pub fn names_operation(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::About(about) if about.names_one()))
+        self.pieces
+            .iter()
+            .any(|piece| matches!(piece, Piece::Placeholder(about) if about.names_one()))
     }
 
-    /// As it was written.
+    /// The text as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -135,10 +134,10 @@ impl std::str::FromStr for Template {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((before, after)) = rest.split_once('{') {
             let (name, after) = after.split_once('}').unwrap_or((after, ""));
-            let known = About::ALL.iter().find(|(known, _)| *known == name);
-            let place = || InvalidTemplate { place: format!("{{{name}}}") };
-            let (_, about) = known.ok_or_else(place)?;
-            pieces.extend([Piece::Text(before.to_owned()), Piece::About(*about)]);
+            let known = Placeholder::ALL.iter().find(|(known, _)| *known == name);
+            let unknown = || InvalidTemplate { placeholder: format!("{{{name}}}") };
+            let (_, about) = known.ok_or_else(unknown)?;
+            pieces.extend([Piece::Text(before.to_owned()), Piece::Placeholder(*about)]);
             rest = after;
         }
         pieces.push(Piece::Text(rest.to_owned()));

@@ -1,4 +1,9 @@
-//! A store in the process's own memory: fast, bounded, and gone with the process.
+//! The memory store: fast, bounded, and gone with the process.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | `MemoryStore`: shards, limits, both store traits |
+//! | `shard` | a table of records, with buckets by the time they are due |
 
 mod shard;
 
@@ -16,21 +21,21 @@ use super::{
 };
 use crate::clock::{Clock, SystemAmbient, Timestamp};
 use crate::intent::{Fingerprint, RecordId};
-use crate::per_thread::Apart;
+use crate::per_thread::CachePadded;
 use crate::record::{Fence, Record, Replay};
-use shard::{Shard, Size};
+use shard::{Shard, ShardSize};
 
-/// Enough that two threads rarely meet, few enough that an empty store stays small.
+/// Enough that two threads rarely meet at one lock, few enough that an empty store is small.
 const SHARDS: usize = 64;
 
-/// How much a [`MemoryStore`] may hold before it refuses new claims. Large limits are kept to
-/// within a sixty-fourth.
+/// Limits above which a [`MemoryStore`] refuses new claims. A large limit may be exceeded by a
+/// sixty-fourth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Most records. With small outcomes a record takes about half a kilobyte.
     pub records_max: u64,
-    /// Most bytes, outcomes included. New claims are refused at 15/16 of it, so that
-    /// completions of what runs still fit.
+    /// Most bytes, outcomes included. New claims are refused at 15/16 of it, so that running
+    /// operations can still be completed.
     pub bytes_max: u64,
 }
 
@@ -43,22 +48,24 @@ impl Default for MemoryLimits {
 /// Keeps records in memory, in shards behind locks that are never held across an await.
 ///
 /// Durability: none. A restart forgets everything, so it is for tests, for caches of
-/// harmless work, and for one process that may repeat itself after a crash. Records that
-/// expire are removed by [`StoreAdmin::purge`] without looking at those that do not.
+/// harmless work, and for a single process that may repeat work after a crash.
+/// [`StoreAdmin::purge`] removes expired records without visiting the others.
 pub struct MemoryStore {
-    shards: Box<[Apart<Mutex<Shard>>; SHARDS]>,
+    shards: Box<[CachePadded<Mutex<Shard>>; SHARDS]>,
     limits: MemoryLimits,
     clock: Arc<dyn Clock>,
-    /// What a shard need not tell yet, so that not every claim writes what all claims read.
-    little: Size,
-    total: Apart<Total>,
+    /// Change of size that a shard keeps to itself, so that not every claim writes the total that
+    /// all claims read.
+    report_above: ShardSize,
+    total: CachePadded<TotalSize>,
     purge_from: AtomicUsize,
+    /// Highest fence of all removed records.
     forgotten: AtomicU64,
 }
 
-/// What all shards have told of their sizes: the sum of what each held at the time.
+/// Sum of the sizes that the shards have reported.
 #[derive(Debug, Default)]
-struct Total {
+struct TotalSize {
     records: AtomicU64,
     bytes: AtomicU64,
 }
@@ -69,21 +76,21 @@ impl MemoryStore {
         Self::with(MemoryLimits::default(), Arc::new(SystemAmbient::new()))
     }
 
-    /// An empty store with limits and a clock of the caller's.
+    /// An empty store with the given limits and clock.
     pub fn with(limits: MemoryLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
-            shards: Box::new(std::array::from_fn(|_| Apart::default())),
+            shards: Box::new(std::array::from_fn(|_| CachePadded::default())),
             limits,
             clock,
-            little: little(limits),
-            total: Apart::default(),
+            report_above: report_above(limits),
+            total: CachePadded::default(),
             purge_from: AtomicUsize::new(0),
             forgotten: AtomicU64::new(0),
         }
     }
 
-    /// Takes one step of the machine on one record, under its shard's lock and at the time
-    /// read inside it.
+    /// Takes one step of the machine on one record, under its shard's lock, at a time that is read
+    /// under the lock.
     fn step<A>(
         &self,
         id: &RecordId,
@@ -96,25 +103,27 @@ impl MemoryStore {
     }
 
     fn shard(&self, id: &RecordId) -> &Mutex<Shard> {
-        // By other bits of the id than the tables inside the shards use.
+        // Other bits of the id than the tables inside the shards use.
         &self.shards[usize::from(id.as_bytes()[8]) % SHARDS].0
     }
 
     fn count(&self, shard: &mut Shard) {
-        let Some(Size { records, bytes }) = shard.tell(self.little) else { return };
-        // Wrapping additions of two's complements subtract.
+        let Some(ShardSize { records, bytes }) = shard.take_unreported(self.report_above) else {
+            return;
+        };
+        // Adding a two's complement with wrap-around subtracts.
         self.total.0.records.fetch_add(records.cast_unsigned(), Ordering::Relaxed);
         self.total.0.bytes.fetch_add(bytes.cast_unsigned(), Ordering::Relaxed);
     }
 
     fn is_full(&self) -> bool {
         let reserve = self.limits.bytes_max / 16;
-        let Total { records, bytes } = &self.total.0;
+        let TotalSize { records, bytes } = &self.total.0;
         records.load(Ordering::Relaxed) >= self.limits.records_max
             || bytes.load(Ordering::Relaxed) >= self.limits.bytes_max - reserve
     }
 
-    /// Whether there is room for one more record, after sweeping a little if need be.
+    /// Returns whether one more record fits, after a short sweep if the store is full.
     fn has_room(&self) -> bool {
         if self.is_full() {
             self.sweep(64);
@@ -122,7 +131,7 @@ impl MemoryStore {
         !self.is_full()
     }
 
-    /// Refuses a record that would be one more than fits.
+    /// Refuses a new record if none fits. Records that exist may grow.
     fn check_room_for(&self, id: &RecordId) -> Result<(), StoreError> {
         if self.has_room() || self.shard(id).lock().contains(id) {
             return Ok(());
@@ -167,7 +176,7 @@ impl Store for MemoryStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.check_room_for(&request.id)?;
         Ok(self.step(&request.id, |record, now| {
-            // Read under the shard's lock, as it was written for any record of the shard.
+            // Under the shard's lock, because a sweep writes it under that lock.
             let forgotten = Fence(self.forgotten.load(Ordering::Relaxed));
             machine::claim(record, request, forgotten, now)
         }))
@@ -197,10 +206,10 @@ impl StoreAdmin for MemoryStore {
         Ok(self.shard(id).lock().get(id).cloned())
     }
 
-    /// Looks at every record: for operators, not for requests.
+    /// Visits every record: for operators, not for requests.
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let mut found = Vec::new();
-        for Apart(shard) in self.shards.iter() {
+        for CachePadded(shard) in self.shards.iter() {
             let shard = shard.lock();
             let now = self.clock.now();
             let wanted = |record: &&Record| {
@@ -226,7 +235,7 @@ impl StoreAdmin for MemoryStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         let mut stats = Stats::default();
-        for Apart(shard) in self.shards.iter() {
+        for CachePadded(shard) in self.shards.iter() {
             let shard = shard.lock();
             stats.records += shard.size().records.cast_unsigned();
             stats.bytes += shard.size().bytes.cast_unsigned();
@@ -243,9 +252,9 @@ impl StoreAdmin for MemoryStore {
     }
 }
 
-/// Nothing where a limit is small. Of a large one, so little that all shards together keep less
-/// than a sixty-fourth of it to themselves.
-fn little(limits: MemoryLimits) -> Size {
+/// Zero where a limit is small. For a large limit, all shards together keep less than a
+/// sixty-fourth of it to themselves.
+fn report_above(limits: MemoryLimits) -> ShardSize {
     let share = |limit: u64, most: u64| (limit / (64 * SHARDS as u64)).min(most).cast_signed();
-    Size { records: share(limits.records_max, 64), bytes: share(limits.bytes_max, 64 << 10) }
+    ShardSize { records: share(limits.records_max, 64), bytes: share(limits.bytes_max, 64 << 10) }
 }

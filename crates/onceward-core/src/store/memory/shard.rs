@@ -1,4 +1,4 @@
-//! One shard of the memory store: a table of records, and when each is due to go.
+//! One shard of the memory store: a table of records, and buckets by the time they are due.
 
 use std::collections::BTreeMap;
 use std::ops::Sub;
@@ -12,43 +12,42 @@ use crate::record::{Fence, Record, StateName};
 use crate::store::Purged;
 use crate::store::machine::{self, Next, Step};
 
-/// Width of a due bucket. Coarse, because a record past its time is answered as such long
-/// before it is removed.
+/// Width of a bucket. Coarse, because an expired record is answered as expired long before it is
+/// removed.
 const BUCKET_MS: u64 = 10_000;
 
-/// Records by id, and buckets of those that will be due, by time.
+/// Records by id, and buckets of records by the time they are due.
 ///
-/// A bucket holds 64 bits of each id. An entry may be out of date (the record has been
-/// claimed anew since); it is then dropped when its bucket comes up, because the record was
-/// entered again with its later time.
+/// A bucket holds 64 bits of each id. An entry may be out of date (the record was claimed again).
+/// It is dropped when its bucket is due, because the record has a later entry.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    records: HashTable<Placed>,
-    ledger: Ledger,
+    records: HashTable<TableEntry>,
+    index: Index,
 }
 
-/// A record in the table. Its short id stands beside it, so that a table that grows does not
-/// look into each of its records, which are all over the memory.
+/// A record in the table. The short id is stored beside it, so that a growing table does not visit
+/// its records, which are scattered in memory.
 #[derive(Debug)]
-struct Placed {
+struct TableEntry {
     short: u64,
     record: Box<Record>,
 }
 
-impl Placed {
+impl TableEntry {
     fn is(&self, id: &RecordId) -> bool {
         self.short == id.short() && self.record.id == *id
     }
 }
 
-/// How much a shard holds, or how much more than before.
+/// Size of a shard, or a change of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct ShardSize {
     pub(super) records: i64,
     pub(super) bytes: i64,
 }
 
-impl Sub for Size {
+impl Sub for ShardSize {
     type Output = Self;
 
     fn sub(self, other: Self) -> Self {
@@ -58,7 +57,7 @@ impl Sub for Size {
 
 impl Shard {
     pub(super) fn get(&self, id: &RecordId) -> Option<&Record> {
-        self.records.find(id.short(), |placed| placed.is(id)).map(|placed| &*placed.record)
+        self.records.find(id.short(), |entry| entry.is(id)).map(|entry| &*entry.record)
     }
 
     pub(super) fn contains(&self, id: &RecordId) -> bool {
@@ -66,53 +65,54 @@ impl Shard {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter().map(|placed| &*placed.record)
+        self.records.iter().map(|entry| &*entry.record)
     }
 
-    pub(super) fn size(&self) -> Size {
-        self.ledger.size
+    pub(super) fn size(&self) -> ShardSize {
+        self.index.size
     }
 
-    /// What was not told yet of the shard's size, as soon as it is more than `little`.
+    /// Takes the change of size since the last report, if it is more than `report_above`.
     #[inline]
-    pub(super) fn tell(&mut self, little: Size) -> Option<Size> {
-        let Ledger { size, told, .. } = &mut self.ledger;
-        let untold = *size - *told;
-        let much = untold.records.abs() > little.records || untold.bytes.abs() > little.bytes;
+    pub(super) fn take_unreported(&mut self, report_above: ShardSize) -> Option<ShardSize> {
+        let Index { size, reported, .. } = &mut self.index;
+        let unreported = *size - *reported;
+        let much = unreported.records.abs() > report_above.records
+            || unreported.bytes.abs() > report_above.bytes;
         much.then(|| {
-            *told = *size;
-            untold
+            *reported = *size;
+            unreported
         })
     }
 
     pub(super) fn by_state(&self) -> &[u64; StateName::ALL.len()] {
-        &self.ledger.by_state
+        &self.index.by_state
     }
 
-    /// Takes a step on one record and writes what comes of it.
+    /// Takes a step on one record and writes the result.
     pub(super) fn step<A>(
         &mut self,
         id: &RecordId,
         step: impl FnOnce(Option<&Record>) -> Step<A>,
     ) -> A {
-        let slot = self.records.entry(id.short(), |placed| placed.is(id), |placed| placed.short);
+        let slot = self.records.entry(id.short(), |entry| entry.is(id), |entry| entry.short);
         let old = match &slot {
             Entry::Occupied(slot) => Some(&*slot.get().record),
             Entry::Vacant(_) => None,
         };
         let Step { answer, next } = step(old);
-        self.ledger.write(slot, next);
+        self.index.write(slot, next);
         answer
     }
 
-    /// Lets go what is due, at most `limit` records, adding to `purged`. Returns the highest
-    /// fence among those.
+    /// Expires at most `limit` records that are due, and counts them in `purged`. Returns their
+    /// highest fence.
     pub(super) fn sweep(&mut self, now: Timestamp, limit: usize, purged: &mut Purged) -> Fence {
         let present = bucket_of(now);
         let mut left = limit;
         let mut forgotten = Fence::default();
         while let Some(bucket) =
-            self.ledger.due.first_entry().filter(|bucket| *bucket.key() <= present)
+            self.index.due.first_entry().filter(|bucket| *bucket.key() <= present)
         {
             let (start, mut waiting) = bucket.remove_entry();
             let mut later = Vec::new();
@@ -122,7 +122,7 @@ impl Shard {
                     purged.more = true;
                     break;
                 }
-                match self.let_go(short, now, purged) {
+                match self.expire_one(short, now, purged) {
                     Some(fence) => {
                         forgotten = forgotten.max(fence);
                         left -= 1;
@@ -133,18 +133,18 @@ impl Shard {
             }
             waiting.append(&mut later);
             if !waiting.is_empty() {
-                self.ledger.due.entry(start).or_default().append(&mut waiting);
+                self.index.due.entry(start).or_default().append(&mut waiting);
                 break;
             }
         }
         forgotten
     }
 
-    /// Lets one record go if it is due, and returns its fence.
-    fn let_go(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Fence> {
-        // Of several records with equal short ids, the one that is due.
-        let due = |placed: &Placed| {
-            placed.short == short && machine::sweep(&placed.record, now) != Next::Same
+    /// Expires one record if it is due, and returns its fence.
+    fn expire_one(&mut self, short: u64, now: Timestamp, purged: &mut Purged) -> Option<Fence> {
+        // Several records may have equal short ids; take the one that is due.
+        let due = |entry: &TableEntry| {
+            entry.short == short && machine::sweep(&entry.record, now) != Next::Same
         };
         let slot = self.records.find_entry(short, due).ok()?;
         let next = machine::sweep(&slot.get().record, now);
@@ -153,26 +153,26 @@ impl Shard {
             _ => purged.tombstoned += 1,
         }
         let fence = slot.get().record.fence;
-        self.ledger.write(Entry::Occupied(slot), next);
+        self.index.write(Entry::Occupied(slot), next);
         Some(fence)
     }
 }
 
-/// What a shard knows of its records beside the records.
+/// Due times, counts and size of a shard's records.
 #[derive(Debug, Default)]
-struct Ledger {
+struct Index {
     due: BTreeMap<u64, Vec<u64>>,
     by_state: [u64; StateName::ALL.len()],
-    size: Size,
-    /// As much of it as the whole store knows.
-    told: Size,
-    /// Of the last record that was new. Most have the scope of one before: those share it.
+    size: ShardSize,
+    /// The part of the size that the store's total includes.
+    reported: ShardSize,
+    /// Scope of the last new record. Most records have the scope of an earlier one, and share it.
     scope: Option<Scope>,
 }
 
-impl Ledger {
-    /// Writes what becomes of a record.
-    fn write(&mut self, slot: Entry<'_, Placed>, next: Next) {
+impl Index {
+    /// Writes the next state of a record.
+    fn write(&mut self, slot: Entry<'_, TableEntry>, next: Next) {
         match (next, slot) {
             (Next::Same, _) | (Next::Stand(..) | Next::Remove, Entry::Vacant(_)) => {}
             (Next::Put(record), Entry::Occupied(mut slot)) => {
@@ -184,7 +184,7 @@ impl Ledger {
             (Next::Put(mut record), Entry::Vacant(slot)) => {
                 self.share_scope(&mut record);
                 self.enter(&record);
-                slot.insert(Placed { short: record.id.short(), record });
+                slot.insert(TableEntry { short: record.id.short(), record });
             }
             (Next::Stand(state, since), Entry::Occupied(mut slot)) => {
                 let record = &mut slot.get_mut().record;
@@ -199,7 +199,7 @@ impl Ledger {
         }
     }
 
-    /// Counts a record, and notes when it will be due.
+    /// Counts a record, and enters it in its bucket.
     fn enter(&mut self, record: &Record) {
         self.by_state[record.state.name() as usize] += 1;
         if let Some(at) = due_at(record) {
@@ -223,7 +223,7 @@ impl Ledger {
     }
 }
 
-/// When the next thing happens to a record by time alone.
+/// When a record is due: to become a tombstone, or to be removed.
 fn due_at(record: &Record) -> Option<Timestamp> {
     let retained = record.state.retained()?;
     match record.state.name() {
@@ -237,5 +237,5 @@ fn bucket_of(at: Timestamp) -> u64 {
 }
 
 fn size(record: &Record) -> i64 {
-    i64::try_from(size_of::<Placed>() + record.bytes()).unwrap_or(i64::MAX)
+    i64::try_from(size_of::<TableEntry>() + record.bytes()).unwrap_or(i64::MAX)
 }

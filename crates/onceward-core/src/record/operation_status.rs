@@ -1,4 +1,4 @@
-//! An operation as people ask about it.
+//! The status of an operation, for status pages.
 
 use super::holder::Fence;
 use super::outcome::Outcome;
@@ -6,29 +6,29 @@ use super::{Record, StateName};
 use crate::clock::Timestamp;
 use crate::intent::{OperationId, Scope};
 
-/// Where an operation stands. Show it only to whom [`scope`](Self::scope) says it belongs.
+/// Status of an operation. Show it only to the tenant and caller in [`scope`](Self::scope).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operation {
-    /// Its name.
+pub struct OperationStatus {
+    /// Its id.
     pub id: OperationId,
-    /// Whose it is.
+    /// Its tenant, caller and operation name.
     pub scope: Scope,
-    /// Where it stands now; one whose lease has lapsed stands at unknown.
+    /// Its state now. An operation whose lease has lapsed stands at unknown.
     pub standing: StateName,
-    /// What it came to, where that is settled and kept.
+    /// Its outcome, if it is settled and still stored.
     pub outcome: Option<Outcome>,
-    /// How often it was granted.
+    /// Number of grants.
     pub attempts: u32,
     /// The fence of the last grant.
     pub fence: Fence,
-    /// First grant, on the store's clock.
+    /// Time of the first grant, on the store's clock.
     pub created_at: Timestamp,
-    /// Last change, on the store's clock.
+    /// Time of the last change, on the store's clock.
     pub updated_at: Timestamp,
 }
 
-impl Operation {
-    /// A record that stands there.
+impl OperationStatus {
+    /// The status of a record that stands at `standing`.
     pub(crate) fn of(record: Record, standing: StateName) -> Self {
         Self {
             id: record.operation,

@@ -1,29 +1,29 @@
-//! Settling a record by what was found out.
+//! Settles an unknown record by a finding, and logs the decision.
 
-use super::decision_log::{Decided, Decision, Decisions};
+use super::decision_log::{Decision, DecisionKind, DecisionLog};
 use super::resolver::Finding;
 use crate::record::{Record, Retention};
 use crate::store::{Fenced, ResolveRequest, StoreAdmin, StoreError};
 
-/// What somebody who knows has found out about a record, and how long to keep that.
-pub(super) struct Judgement<'a> {
+/// A finding about a record, to be applied to it.
+pub(super) struct RecordFinding<'a> {
     pub(super) record: &'a Record,
     pub(super) finding: Finding,
-    /// Who found it out.
+    /// Name of the resolver.
     pub(super) by: &'a str,
     pub(super) retention: Retention,
 }
 
-impl Judgement<'_> {
-    /// Settles the record by it, if its fence is still the one that was asked about. A decision
-    /// is written down before it counts. `None` where nobody knows.
-    pub(super) async fn carry_out<S: StoreAdmin + ?Sized>(
+impl RecordFinding<'_> {
+    /// Settles the record if its fence has not changed. The decision is logged before it is
+    /// applied. Returns `None` if the outcome is still unknown.
+    pub(super) async fn apply<S: StoreAdmin + ?Sized>(
         self,
         store: &S,
-        decisions: Option<&Decisions>,
-    ) -> Result<Option<Decided>, StoreError> {
+        decisions: Option<&DecisionLog>,
+    ) -> Result<Option<DecisionKind>, StoreError> {
         let Self { record, finding: Finding { verdict, evidence }, by, retention } = self;
-        let Some(decided) = Decided::by_verdict(&verdict) else { return Ok(None) };
+        let Some(decided) = DecisionKind::of_verdict(&verdict) else { return Ok(None) };
         let (operation, fence, by) = (record.operation, record.fence, by.to_owned());
         let decision = Decision { operation, fence, decided, by, evidence };
         if let Some(decisions) = decisions {
@@ -33,7 +33,7 @@ impl Judgement<'_> {
         if store.resolve(&request).await? == Fenced::Applied(()) {
             return Ok(Some(decided));
         }
-        let decided = Decided::Superseded;
+        let decided = DecisionKind::Superseded;
         if let Some(decisions) = decisions {
             decisions.write(&Decision { decided, ..decision }).await?;
         }
