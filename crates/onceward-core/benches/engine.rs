@@ -1,9 +1,8 @@
-//! Begin and complete through the engine, beside claim and settle on the bare store: what
-//! the engine adds to a request whose handler is quick.
+//! Begin and complete through the engine, beside claim and settle on the bare store: the cost of
+//! the engine for a request with a fast handler.
 //!
-//! Only ratios and differences within one run count; `docs/benchmarks.md` has one with its
-//! reading. On a busy machine the processor time says more than the clock, so it is printed
-//! first.
+//! Only ratios and differences within one run count; `docs/benchmarks.md` shows and explains one.
+//! On a busy machine the processor time says more than the clock, so it is printed first.
 
 use std::env;
 use std::fmt;
@@ -24,7 +23,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// Pairs a sample: enough that waking two threads and starting 64 tasks does not show.
+/// Pairs in a sample: enough to make the start of two threads and 64 tasks negligible.
 const PAIRS: u64 = 100_000;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -43,7 +42,7 @@ static TWO_THREADS: LazyLock<Runtime> =
 
 fn main() {
     LazyLock::force(&IDS);
-    // `cargo test` runs benchmarks too, once, to see that they work.
+    // `cargo test` runs each benchmark once, to check that it works.
     if env::args().any(|arg| arg == "--bench") {
         print_processor_time();
     }
@@ -66,7 +65,7 @@ fn pair<T: Subject>(bencher: Bencher, setting: Setting) {
 const SETTINGS: [Setting; 3] =
     [Setting::ONE_THREAD, Setting::two_threads(1), Setting::two_threads(64)];
 
-/// Which runtime, and by how many tasks on it.
+/// A runtime, and the number of tasks on it.
 #[derive(Clone, Copy)]
 struct Setting {
     name: &'static str,
@@ -102,7 +101,7 @@ async fn share_out<T: Subject>(subject: &Arc<T>, tasks: u64) {
     subject.finish().await;
 }
 
-/// The keys of one task of several.
+/// The keys of one task.
 fn share(task: u64, tasks: u64) -> Range<usize> {
     let edge = |task: u64| usize::try_from(task * PAIRS / tasks).unwrap();
     edge(task)..edge(task + 1)
@@ -116,11 +115,11 @@ trait Subject: Send + Sync + 'static {
     /// Claims the `n`-th key, which is fresh, and completes it.
     fn pair(&self, n: usize) -> impl Future<Output = ()> + Send;
 
-    /// Whatever is left to do in the background is part of the price.
+    /// Waits for background work, which is part of the cost.
     fn finish(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// As little as a store must be told: nothing is hashed, nothing is drawn.
+/// The bare store, with requests for which nothing is hashed or drawn.
 struct BareStore(Arc<dyn FullStore>);
 
 impl Subject for BareStore {
@@ -141,7 +140,7 @@ impl Subject for BareStore {
     async fn finish(&self) {}
 }
 
-/// Identity, claim, permit, lease keeper and all.
+/// The engine, with identity, permit and lease renewal.
 struct ThroughEngine(Engine);
 
 impl Subject for ThroughEngine {
@@ -161,7 +160,7 @@ impl Subject for ThroughEngine {
     }
 }
 
-// What is asked.
+// The requests.
 
 fn store() -> Arc<dyn FullStore> {
     let limits = MemoryLimits { records_max: u64::MAX, bytes_max: u64::MAX };
@@ -194,12 +193,12 @@ fn settle_request(id: RecordId, holder: Holder) -> SettleRequest {
     SettleRequest { id, holder, settlement: Settlement::Complete(outcome()), retention }
 }
 
-/// A small JSON reply, which is what most commands come to.
+/// A small JSON reply, like most outcomes.
 fn outcome() -> Outcome {
     Outcome::whole(Tag::from_static("bench/v1"), Bytes::copy_from_slice(&[b'x'; 200]))
 }
 
-// Processor time, which others on the machine take less of than of the clock's.
+// Processor time, which other processes disturb less than the clock.
 
 fn print_processor_time() {
     println!("processor time of a pair in ns, on all threads together (lower quartile)");
@@ -222,7 +221,7 @@ fn processor_ns<T: Subject>(setting: Setting) -> u64 {
     samples[samples.len() / 4]
 }
 
-/// Of all threads that live; the runtimes keep theirs.
+/// Sum over all live threads; the runtimes keep theirs.
 fn processor_ns_so_far() -> u64 {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     threads

@@ -1,7 +1,7 @@
-//! Claim and complete on the memory store, beside the least that could do the same job: one
-//! locked map and one concurrent map, without leases, fences, expiry or limits.
+//! Claim and complete on the memory store, beside the simplest tables for the same job: a locked
+//! map and a concurrent map, without leases, fences, expiry or limits.
 //!
-//! Only ratios within one run count; `docs/benchmarks.md` has one with its reading.
+//! Only ratios within one run count; `docs/benchmarks.md` shows and explains one.
 
 use std::collections::HashMap;
 use std::env;
@@ -28,20 +28,20 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// A small JSON reply, which is what most commands come to.
+/// A small JSON reply, like most outcomes.
 const OUTCOME_BYTES: usize = 200;
 static OUTCOME: [u8; OUTCOME_BYTES] = [b'x'; OUTCOME_BYTES];
 
-/// Pairs a sample: enough that waking two threads and starting 64 tasks does not show.
+/// Pairs in a sample: enough to make the start of two threads and 64 tasks negligible.
 const PAIRS: u64 = 100_000;
-/// Pairs a sample where tables of different sizes are compared: few beside the smallest.
+/// Pairs in a sample where tables of different sizes are compared: few for the smallest.
 const PAIRS_GROWTH: u64 = 5_000;
-/// Records whose weight is measured: enough to drown what the process itself takes.
+/// Records whose memory is measured: enough to make the process's own negligible.
 const WEIGHED: u64 = 1_000_000;
 
-/// How long a sample's records are kept: longer than a lease, and over before the next one.
+/// Retention of a sample's records: longer than a lease, and over before the next sample.
 const BRIEFLY: Duration = Duration::from_secs(60);
-/// How long the records are kept that a sample finds: longer than all samples take.
+/// Retention of the records that a sample finds: longer than all samples.
 const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -63,15 +63,15 @@ fn main() {
     }
 }
 
-/// Whether this is `cargo bench`. `cargo test` runs benchmarks too, once, to see that they
-/// work, and should not take minutes for it.
+/// True for `cargo bench`. `cargo test` runs each benchmark once, to check that it works, and
+/// should not take minutes.
 fn measuring() -> bool {
     env::args().any(|arg| arg == "--bench")
 }
 
 // The jobs.
 
-/// Fresh keys on an empty table, claimed and completed by so many tasks on two threads.
+/// Fresh keys on an empty table, claimed and completed by some tasks on two threads.
 #[divan::bench(
     types = [Onceward, MutexMap, ShardedMap],
     args = [1, 2, 64],
@@ -85,7 +85,7 @@ fn claim_complete<T: Table>(bencher: Bencher, tasks: u64) {
         .bench_local_refs(|table| RUNTIME.block_on(share_out(table, tasks)));
 }
 
-/// The same through the engine: identity, permit, lease keeper and all.
+/// The same through the engine, with identity, permit and lease renewal.
 #[divan::bench(args = [1, 64], sample_count = 30, sample_size = 1)]
 fn engine_begin_complete(bencher: Bencher, tasks: u64) {
     let intents: Arc<[Intent]> = (0..PAIRS).map(intent).collect();
@@ -95,8 +95,8 @@ fn engine_begin_complete(bencher: Bencher, tasks: u64) {
         .bench_local_refs(|engine| RUNTIME.block_on(share_out_intents(engine, &intents, tasks)));
 }
 
-/// Fresh keys beside so many that are there already. What a sample adds is removed again
-/// outside of the time, so the table keeps its size, and the memory is used anew by the next.
+/// Fresh keys in a table with that many keys. The keys of a sample are removed outside of the
+/// measured time, so the table keeps its size and the next sample reuses the memory.
 #[divan::bench(
     types = [Onceward, MutexMap, ShardedMap],
     args = sizes(),
@@ -141,11 +141,11 @@ async fn share_out_intents(engine: &Engine, intents: &Arc<[Intent]>, tasks: u64)
         });
     }
     running.join_all().await;
-    // The keepers' last steps are part of the price.
+    // The drain waits for background work, which is part of the cost.
     assert_eq!(engine.drain(BRIEFLY).await, Drained::Finished);
 }
 
-/// The keys of one task of several.
+/// The keys of one task.
 fn share(task: u64, tasks: u64) -> Range<u64> {
     task * PAIRS / tasks..(task + 1) * PAIRS / tasks
 }
@@ -163,7 +163,7 @@ async fn begin_complete(engine: &Engine, intent: &Intent) {
 
 // The tables.
 
-/// Whatever can note that a key is taken, and later what came of it.
+/// A table of claimed keys and their outcomes.
 trait Table: Send + Sync + 'static {
     fn empty() -> Self;
 
@@ -174,7 +174,7 @@ trait Table: Send + Sync + 'static {
     fn forget(&self, keys: Range<u64>);
 }
 
-/// The memory store, by its trait and with all that it guarantees.
+/// The memory store, with all its guarantees.
 struct Onceward {
     store: Arc<MemoryStore>,
     clock: Arc<Forwarded>,
@@ -205,7 +205,7 @@ impl Table for Onceward {
     }
 }
 
-/// The machine's clock, and how far it was set forward to let records expire.
+/// The machine's clock, set forward to let records expire.
 #[derive(Default)]
 struct Forwarded {
     machine: SystemAmbient,
@@ -232,7 +232,7 @@ enum Taken {
     Completed,
 }
 
-/// What one would write first: a map behind a lock.
+/// The simplest table: a map behind a lock.
 #[derive(Default)]
 struct MutexMap(Mutex<HashMap<[u8; 32], Slot, FirstBytes>>);
 
@@ -253,7 +253,7 @@ impl Table for MutexMap {
     }
 }
 
-/// What one would take instead when that lock is in the way: dashmap.
+/// The usual table where that lock is contended: dashmap.
 #[derive(Default)]
 struct ShardedMap(DashMap<[u8; 32], Slot, FirstBytes>);
 
@@ -293,9 +293,9 @@ impl Hasher for FirstBytesHasher {
     }
 }
 
-// The keys and what is asked with them.
+// The keys and the requests.
 
-/// As evenly spread as an HMAC, at next to no cost.
+/// As evenly spread as an HMAC, at almost no cost.
 fn id(n: u64) -> [u8; 32] {
     let mut id = [0; 32];
     for (word, salt) in id.chunks_exact_mut(8).zip(0..) {
@@ -343,7 +343,7 @@ fn fingerprint() -> Fingerprint {
     Fingerprint::from_digest(16, [7; 32])
 }
 
-// What a record weighs.
+// The memory of a record.
 
 /// Asks this program to weigh one table and print the bytes of a record.
 const WEIGH: &str = "--weigh";
@@ -359,7 +359,7 @@ fn print_weights() {
     println!();
 }
 
-/// Weighs a table in a process of its own, where no other has left free memory behind.
+/// Weighs a table in its own process, without free memory of an earlier table.
 fn weigh_apart(table: &str) -> u64 {
     let program = env::current_exe().unwrap();
     let weighed = Command::new(program).args([WEIGH, table]).output().unwrap();
@@ -382,7 +382,7 @@ fn weigh<T: Table>() -> u64 {
     (resident_bytes() - before) / WEIGHED
 }
 
-/// What the store itself says, which is what its limit is compared with.
+/// The size by the store's own stats, with which its limit is compared.
 fn counted() -> u64 {
     let table = Onceward::empty();
     RUNTIME.block_on(async {
@@ -391,7 +391,7 @@ fn counted() -> u64 {
     })
 }
 
-/// From the status, which is in kB whatever size the pages have.
+/// Reads the process status, which is in kB whatever the page size.
 fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! Many items under one key: each is done once, however often the whole is sent.
+//! Bulk commands: many items under one key, each done once however often the bulk is sent.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,16 +9,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
-use crate::fingerprint::Fingerprint;
-use crate::ids::OperationId;
-use crate::intent::Intent;
-use crate::key::Key;
-use crate::outcome::{Outcome, Unreadable};
+use crate::intent::{Fingerprint, Intent, Key, OperationId, Scope};
 use crate::policy::OnLapse;
+use crate::record::{Outcome, Tag, Unreadable};
 use crate::run::{Failure, RunError, Stored};
-use crate::scope::Scope;
 
-/// Most items in one bulk: its result is stored in one piece.
+/// Most items in a bulk, because its result is stored as one outcome.
 const ITEMS_MAX: usize = 100_000;
 
 /// One item of a bulk command.
@@ -26,75 +22,75 @@ const ITEMS_MAX: usize = 100_000;
 pub struct BulkItem<I> {
     /// The client's name for the item, unique within the bulk.
     pub id: String,
-    /// What to do.
+    /// The input of the work.
     pub input: I,
 }
 
-/// What became of one item.
+/// Result of one item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum ItemResult<T, E> {
-    /// It was done, now or by an earlier sending; never again.
+    /// It succeeded, now or earlier. It is never done again.
     Succeeded {
-        /// What it came to.
+        /// The value of the work.
         value: T,
     },
     /// It failed for good.
     Failed {
-        /// Why.
+        /// The work's error.
         error: E,
     },
-    /// Nothing happened to it. Send it again in a new bulk with a new key.
+    /// Nothing happened. Send it again in a new bulk with a new key.
     Retryable {
-        /// Why.
+        /// The work's error.
         error: E,
     },
-    /// Nobody can prove what happened to it. Asked about anew at every retry.
+    /// It cannot be proved what happened. Every retry of the bulk asks again.
     Unknown {
-        /// Under which name to look it up.
+        /// The operation to look up.
         operation: OperationId,
     },
 }
 
-/// A bulk that was walked to its end.
+/// A finished bulk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BulkDone<T, E> {
     /// Each item's id and result, in the order of the request.
     pub items: Vec<(String, ItemResult<T, E>)>,
-    /// The operation's name.
+    /// The operation's id.
     pub operation: OperationId,
-    /// Whether the walk comes from before.
+    /// True if it is replayed from an earlier run.
     pub replayed: bool,
 }
 
-/// Why a list of items is not a bulk.
+/// Why a list of items is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidBulk {
-    /// Two items have one name.
+    /// Two items have the same id.
     #[error("the item id {id:?} occurs more than once")]
     DuplicateItem {
-        /// The name.
+        /// The id.
         id: String,
     },
-    /// An item has no name.
+    /// An item's id is empty.
     #[error("the item at position {position} has an empty id")]
     UnnamedItem {
         /// Its position, counted from zero.
         position: usize,
     },
-    /// More items than one bulk takes.
+    /// The bulk has too many items.
     #[error("the bulk has {items} items; at most {ITEMS_MAX} are allowed")]
     TooMany {
-        /// How many.
+        /// Their number.
         items: usize,
     },
     /// An item's input cannot be fingerprinted.
     #[error("the input of item {id:?} cannot be serialised: {reason}")]
     Unserialisable {
-        /// The item.
+        /// The item's id.
         id: String,
-        /// What serde said.
+        /// Serde's error.
         reason: String,
     },
 }
@@ -103,39 +99,39 @@ pub enum InvalidBulk {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BulkError {
-    /// The items are no bulk.
+    /// The list of items is not valid.
     #[error(transparent)]
     Invalid(#[from] InvalidBulk),
-    /// The key is taken, or was used for other items.
+    /// The key is in use, or was used for other items.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// It could not be decided; no item was begun.
+    /// The engine could not decide; no item was begun.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// The walk stopped before its end. Sent again, it goes on where it stopped.
-    #[error("the bulk was interrupted at item {item:?}; send it again to go on: {reason}")]
+    /// The bulk stopped before its end. Sent again, it continues where it stopped.
+    #[error("the bulk was interrupted at item {item:?}; send it again to continue: {reason}")]
     Interrupted {
         /// The item that could not be begun.
         item: String,
         /// Why not.
         reason: String,
     },
-    /// It was done before, by a release of the program whose result this one cannot read.
+    /// The bulk was done by another release of the program, whose result this one cannot read.
     #[error("the stored result of operation {operation} cannot be read")]
     Unreadable {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: Unreadable,
     },
 }
 
-/// A bulk command: one intent for the whole, one for each item.
+/// A bulk command: one intent for the whole, and one for each item.
 ///
-/// The whole may be taken over by the next sender when its owner crashes, because every
-/// item is guarded by itself: what was done is not done again, what was under way is
-/// unknown until there is evidence, and the rest is done now.
+/// After a crash, the next sender may take the whole over, because every item is guarded on its
+/// own: finished items are not done again, an item that was running is unknown until there is
+/// evidence, and the rest is done now.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -168,21 +164,21 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// A bulk under one key. The engine's policy guards each item.
+    /// A bulk under one key. The engine's policy applies to each item.
     pub fn new(engine: Engine, scope: Scope, key: Key) -> Self {
         Self { engine, scope, key, concurrency: 8 }
     }
 
-    /// How many items are worked on at once (8).
+    /// Number of items that run concurrently (8).
     #[must_use]
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.concurrency = concurrency.max(1);
         self
     }
 
-    /// Does every item once and returns what became of each.
+    /// Does every item once, and returns the result of each.
     ///
-    /// Runs in a task of its own: a caller that goes away does not stop it.
+    /// Runs in its own task, so a caller that goes away does not stop it.
     pub async fn run<I, T, E, F, R>(
         &self,
         items: Vec<BulkItem<I>>,
@@ -197,8 +193,8 @@ impl Bulk {
     {
         let planned = self.plan(items)?;
         let whole = Intent::new(self.scope.clone(), self.key.clone(), fingerprint(&planned));
-        let walk =
-            Walk { engine: self.item_engine(), work: Arc::new(work), limit: self.concurrency };
+        let bulk_run =
+            BulkRun { engine: self.item_engine(), work: Arc::new(work), limit: self.concurrency };
         match self.whole_engine().begin(&whole).await? {
             Begin::Reject(rejection) => Err(BulkError::Rejected(rejection)),
             Begin::Replay(replay) => {
@@ -207,7 +203,7 @@ impl Bulk {
                     .outcome
                     .read_json()
                     .map_err(|source| BulkError::Unreadable { operation, source })?;
-                let items = walk.ask_again(planned, before).await?;
+                let items = bulk_run.ask_again(planned, before).await?;
                 Ok(BulkDone { items, operation, replayed: true })
             }
             Begin::Execute(permit) => {
@@ -215,8 +211,8 @@ impl Bulk {
                     item: String::new(),
                     reason: "the task was cancelled or panicked".into(),
                 };
-                let walking = tokio::spawn(walk.finish(permit, planned));
-                walking.await.unwrap_or(Err(interrupted))
+                let running = tokio::spawn(bulk_run.finish(permit, planned));
+                running.await.unwrap_or(Err(interrupted))
             }
         }
     }
@@ -246,12 +242,12 @@ impl Bulk {
         items.into_iter().enumerate().map(plan).collect()
     }
 
-    /// The whole is only a walk over guarded items, so its next sender may take it over.
+    /// Takeover is safe for the whole, because its items are guarded.
     fn whole_engine(&self) -> Engine {
         self.engine.reconfigured(|policy| policy.on_lapse(OnLapse::Takeover))
     }
 
-    /// An item may still be in the hands of an earlier walk; it is waited for.
+    /// Waits for items that an earlier run is still working on.
     fn item_engine(&self) -> Engine {
         let wait = self.engine.policy().lease().min(Duration::from_secs(600));
         self.engine.reconfigured(|policy| policy.wait(wait))
@@ -265,7 +261,7 @@ struct Planned<I> {
     intent: Intent,
 }
 
-/// Over the items in their order: another list of items is another command.
+/// Fingerprint of the items in their order: another list is another command.
 fn fingerprint<I>(planned: &[Planned<I>]) -> Fingerprint {
     let parts: Vec<&[u8]> = planned
         .iter()
@@ -276,16 +272,16 @@ fn fingerprint<I>(planned: &[Planned<I>]) -> Fingerprint {
 
 type Results<T, E> = Vec<(String, ItemResult<T, E>)>;
 
-/// One walk over the items.
-struct Walk<F> {
+/// One run over the items.
+struct BulkRun<F> {
     engine: Engine,
     work: Arc<F>,
     limit: usize,
 }
 
-impl<F> Walk<F> {
-    /// Walks all items and stores the result. Interrupted, it stores nothing: the permit is
-    /// dropped, and whoever sends the bulk again takes over.
+impl<F> BulkRun<F> {
+    /// Runs all items and stores the result. If it is interrupted it stores nothing: the permit is
+    /// dropped, and the next sender takes over.
     async fn finish<I, T, E, R>(
         self,
         permit: Permit,
@@ -310,7 +306,7 @@ impl<F> Walk<F> {
             .await?;
         let outcome = Outcome::json(&items).unwrap_or_else(|error| {
             tracing::error!(%operation, %error, "the bulk's result cannot be serialised");
-            Outcome::omitted(crate::Tag::JSON, "")
+            Outcome::omitted(Tag::JSON, "")
         });
         match permit.complete(outcome).await {
             Settled::Durable => Ok(BulkDone { items, operation, replayed: false }),
@@ -321,7 +317,7 @@ impl<F> Walk<F> {
         }
     }
 
-    /// Returns an earlier walk's results, looking again only at what was unknown then.
+    /// Returns an earlier run's results, after asking again about the unknown ones.
     async fn ask_again<I, T, E, R>(
         &self,
         planned: Vec<Planned<I>>,
@@ -345,7 +341,7 @@ impl<F> Walk<F> {
             .await
     }
 
-    /// Does one item, or finds out what became of it.
+    /// Does one item, or returns its earlier result.
     async fn one<I, T, E, R>(
         &self,
         item: Planned<I>,

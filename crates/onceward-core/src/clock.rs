@@ -1,4 +1,4 @@
-//! Time and randomness, which the core never takes from the machine by itself.
+//! Time and randomness, which the core takes from outside.
 
 use std::fmt;
 use std::ops::Add;
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// A point in time on a *store's* clock: milliseconds since the Unix epoch.
 ///
-/// Only the store that wrote a timestamp may judge it. A node never compares one with
-/// its own clock, so clock skew between nodes cannot end a lease early.
+/// Leases and retention are judged by the clock of the store that wrote the timestamp, so
+/// clock skew between nodes cannot end a lease early.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(u64);
@@ -25,7 +25,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long until `later`; zero if that is past already.
+    /// The time until `later`; zero if that is in the past.
     pub fn until(self, later: Timestamp) -> Duration {
         Duration::from_millis(later.0.saturating_sub(self.0))
     }
@@ -46,14 +46,15 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A clock that a store judges leases and retention by.
+/// The clock by which a store judges leases and retention.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;
 }
 
-/// What an engine takes from its surroundings: wall time (only for the readable part of
-/// operation ids) and randomness. Simulations bring their own, so that a seed repeats.
+/// Wall time and randomness outside of stores. Wall time is used for operation ids, for the
+/// reconciler's backoff and to show expired operations. It never decides about a lease.
+/// Simulations bring their own, so that a seed repeats.
 pub trait Ambient: Clock {
     /// 128 unpredictable bits.
     fn random(&self) -> u128;
@@ -61,8 +62,8 @@ pub trait Ambient: Clock {
 
 /// The machine's clock and random numbers.
 ///
-/// Wall time is read once; from then on the monotonic clock counts, so a wall clock that
-/// jumps neither ends a lease early nor keeps one for ever.
+/// Wall time is read once and then advanced by the monotonic clock, so a wall clock that
+/// jumps neither ends a lease early nor prolongs it.
 #[derive(Debug, Clone)]
 pub struct SystemAmbient {
     wall_at_start: Timestamp,

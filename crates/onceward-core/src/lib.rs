@@ -1,75 +1,75 @@
 //! The heart of Onceward: **the same intent has one effect and one outcome.**
 //!
-//! An [`Intent`] is what somebody wants done: a [`Scope`] (whose key it is, and for which
-//! operation), a [`Key`] (their name for it, the same on every attempt) and a
-//! [`Fingerprint`] (what exactly they asked for). An [`Engine`] decides about it by a
-//! [`Store`]: execute under a [`Permit`], replay an [`Outcome`], or reject.
+//! An [`Intent`] is one thing to be done: a [`Scope`] (whose key it is, and for which
+//! operation), a [`Key`] (the client's name for it, the same on every attempt) and a
+//! [`Fingerprint`] (what exactly is asked for). An [`Engine`] looks at its [`Store`] and
+//! decides: execute under a [`Permit`], replay an [`Outcome`], or reject.
 //!
-//! Where nobody can prove what happened the answer is *unknown*, and a [`Resolver`] helps
-//! to find out; it is never guessed. The rules are one pure truth table in [`machine`].
+//! Where it cannot be proved what happened, the outcome is *unknown* and never guessed; a
+//! [`Resolver`] finds it out. The rules are one pure truth table, [`machine`].
 //!
 //! This crate knows neither HTTP nor a database, and takes time and randomness from
-//! outside, so the code that runs in production is the code that the simulator runs.
+//! outside, so the simulator runs the code that runs in production.
+//!
+//! Each module uses only those below it:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bulk` | many items under one key |
+//! | `run` | typed results of any async function |
+//! | `engine` | execute, replay or reject; leases, waiting, shutdown |
+//! | `unknown` | resolvers, the reconciler, the decision log |
+//! | `sweeper` | removal of expired records |
+//! | `policy` | how an operation is guarded: every limit with its reason |
+//! | `store` | the `Store` traits, the truth table, the memory store, metrics |
+//! | `record` | what a store keeps: record, state, outcome |
+//! | `intent` | scope, key, fingerprint, business reference, and the ids made from them |
+//! | `clock` | time and randomness |
+//! | `per_thread`, `hex` | a value for each thread; bytes as text |
 
-// A panic in here would make an outcome unknown that is known.
+// A panic here would make a known outcome unknown.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
 mod bulk;
 mod clock;
-mod decision;
 mod engine;
-mod fingerprint;
-mod ids;
+mod hex;
 mod intent;
-mod key;
-mod lanes;
-pub mod machine;
-mod memory;
-#[cfg(feature = "metrics")]
-mod metered;
-mod operation;
-mod outcome;
+mod per_thread;
 mod policy;
-mod reconciler;
 mod record;
-mod reference;
-mod resolver;
 mod run;
-mod scope;
-mod since;
-mod sketch;
 mod store;
 mod sweeper;
-mod template;
+mod unknown;
 
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
-pub use decision::{Decided, Decision, Decisions, INTERNAL_TENANT, Written};
 pub use engine::{
-    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, Lost, Permit, Rejection, Settled,
+    Begin, BeginError, Drained, Engine, EngineBuilder, Grant, LeaseLost, Permit, Rebuilder,
+    Rejection, Settled,
 };
-pub use fingerprint::Fingerprint;
-pub use ids::{DownstreamKey, Fence, Holder, OperationId, OwnerToken};
-pub use intent::{Identity, Intent, RecordId};
-pub use key::{InvalidKey, KEY_CHARS_MAX, Key, ToKey};
-pub use memory::{MemoryLimits, MemoryStore};
-#[cfg(feature = "metrics")]
-pub use metered::{MeteredStore, Meters};
-pub use operation::Operation;
-pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
+pub use intent::{
+    BusinessReference, Difference, DownstreamKey, Fingerprint, INTERNAL_TENANT, Identity, Intent,
+    InvalidKey, InvalidScope, KEY_CHARS_MAX, Key, KnownReference, OperationId, Part, RecordId,
+    ReferenceTarget, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch, ToKey,
+};
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
-pub use reconciler::{Completer, Reconciler, ReconcilerSettings, Round};
-pub use record::{Record, Retained, Retention, State, StateName};
-pub use reference::{BusinessReference, Follow, Known, Place};
-pub use resolver::{BoxError, Finding, Rebuilder, Recovered, Recovery, Resolver};
+pub use record::{
+    Content, Ended, Fence, Holder, KeyLink, OperationStatus, Outcome, OwnerToken, Record, Replay,
+    Resource, Retained, Retention, State, StateName, Tag, Unreadable,
+};
 pub use run::{Done, Failure, Refused, RunError};
-pub use scope::{InvalidScope, SCOPE_PART_BYTES_MAX, Scope, ScopePart};
-pub use since::Since;
-pub use sketch::{Difference, Part, SKETCH_PARTS_MAX, Sketch};
 pub use store::{
     Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lapsed, Lease, LossAccepted,
-    Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store,
-    StoreAdmin, StoreError, StoreErrorKind, Verdict,
+    MemoryLimits, MemoryStore, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest,
+    Settlement, Stats, Store, StoreAdmin, StoreError, StoreErrorKind, Verdict, machine,
 };
-pub use sweeper::{Sweeper, SweeperSettings, Swept};
-pub use template::{About, InvalidTemplate, Template};
+#[cfg(feature = "metrics")]
+pub use store::{MeteredStore, Meters};
+pub use sweeper::{Sweeper, SweeperRound, SweeperSettings};
+pub use unknown::{
+    BoxError, Decision, DecisionKind, DecisionLog, Finding, InvalidTemplate, LoggedDecision,
+    Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, RecoveryRound,
+    Resolver, Since, Template,
+};

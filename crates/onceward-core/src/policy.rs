@@ -22,35 +22,35 @@ use crate::store::Lapsed;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Policy(PolicyBuilder);
 
-/// What happens to an intent whose owner's lease has lapsed.
+/// Rule for an intent whose owner's lease has lapsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLapse {
-    /// The outcome is unknown until somebody brings evidence.
+    /// The outcome is unknown until there is evidence.
     Unknown,
-    /// As `Unknown`, and the engine's [`Resolver`](crate::Resolver) is asked at once.
+    /// Like `Unknown`, and the engine's [`Resolver`](crate::Resolver) is asked at once.
     Resolve,
     /// Run again under a higher fence. **Only** for effects that check the fence or are
-    /// idempotent themselves: the old owner may still be at work.
+    /// idempotent themselves: the old owner may still be running.
     Takeover,
 }
 
-/// What happens to a key when its outcome is past retention.
+/// Rule for a key whose outcome is past its retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// The key is new again.
     Forget,
-    /// The key is answered as expired for that much longer.
+    /// The key is answered as expired for this further time.
     Tombstone(Duration),
 }
 
-/// What to do with a result that the handler did not classify itself.
+/// Treatment of a result that the handler did not classify itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// It is the outcome: keep it and replay it.
     Keep,
     /// Nothing happened: free the key.
     Release,
-    /// Nobody knows what happened.
+    /// It cannot be proved what happened.
     Unknown,
 }
 
@@ -79,12 +79,12 @@ pub struct PolicyBuilder {
 impl Default for PolicyBuilder {
     fn default() -> Self {
         Self {
-            // Renewed at a third while the handler runs, so this is not a limit on the
-            // handler: it is how long a crash stays unnoticed.
+            // Renewed at a third while the handler runs, so this does not limit the handler: it
+            // is how long a crash stays unnoticed.
             lease: Duration::from_secs(30),
             renew_every: None,
             drift: None,
-            // What Stripe promises at least, and what clients therefore assume.
+            // At least what Stripe promises, so clients assume it.
             retention: Duration::from_secs(24 * 3600),
             expiry: Expiry::Forget,
             wait: Duration::ZERO,
@@ -92,8 +92,8 @@ impl Default for PolicyBuilder {
             retry_after: Duration::from_secs(1),
             on_lapse: OnLapse::Unknown,
             failures: Disposition::Keep,
-            // Drivers were seen to hang for five times their own timeout while they
-            // reconnect, so the engine has one of its own.
+            // Drivers hung for five times their own timeout while they reconnected, so the
+            // engine has its own.
             call_timeout: Duration::from_secs(2),
             claim_patience: Duration::from_secs(5),
             settle_wait: Duration::from_secs(5),
@@ -110,9 +110,9 @@ const LEASE_MIN: Duration = Duration::from_millis(10);
 const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest retention and tombstone: ten years, the longest audit period we know of.
 const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
-/// As long as books are open and statements are disputed.
+/// Default retention of business references: while books are open and statements are disputed.
 const REFERENCE_RETENTION: Duration = Duration::from_secs(366 * 24 * 3600);
-/// Longest wait for a running owner: what proxies and browsers bear.
+/// Longest wait for a running owner: proxies and browsers give up after that.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 /// Longest patience with a store.
 const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -144,37 +144,37 @@ impl PolicyBuilder {
         self
     }
 
-    /// What becomes of a key after its retention (it is forgotten).
+    /// The rule for a key after its retention (it is forgotten).
     pub fn expiry(mut self, expiry: Expiry) -> Self {
         self.expiry = expiry;
         self
     }
 
-    /// How long a duplicate waits for the running owner before it is rejected (not at all).
+    /// How long a duplicate waits for the running owner before it is rejected (no wait).
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How often a waiting duplicate looks again where nothing wakes it (100 ms).
+    /// How often a waiting duplicate polls where no notification wakes it (100 ms).
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll_every = interval;
         self
     }
 
-    /// What a rejected duplicate is told to wait (1 s).
+    /// How long a rejected duplicate is told to wait (1 s).
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = delay;
         self
     }
 
-    /// What happens when an owner's lease lapses (the outcome is unknown).
+    /// The rule for a lapsed lease (the outcome is unknown).
     pub fn on_lapse(mut self, on_lapse: OnLapse) -> Self {
         self.on_lapse = on_lapse;
         self
     }
 
-    /// What an error means that the handler did not classify (it is kept and replayed).
+    /// The treatment of errors that the handler did not classify (they are kept and replayed).
     /// A panic is always unknown.
     pub fn failures(mut self, disposition: Disposition) -> Self {
         self.failures = disposition;
@@ -194,20 +194,20 @@ impl PolicyBuilder {
         self
     }
 
-    /// How long the caller waits for its settlement to land before it goes on in the
+    /// How long the caller waits until its settlement is stored before it is retried in the
     /// background (5 s).
     pub fn settle_wait(mut self, wait: Duration) -> Self {
         self.settle_wait = wait;
         self
     }
 
-    /// How long a settlement is tried in all before the record is left unknown (10 min).
+    /// How long a settlement is retried before the record is left unknown (10 min).
     pub fn settle_patience(mut self, patience: Duration) -> Self {
         self.settle_patience = patience;
         self
     }
 
-    /// Whether the client's key is stored in the clear, for operators (no).
+    /// Stores the client's key as plain text, for operators (no).
     pub fn keep_key(mut self, keep: bool) -> Self {
         self.keep_key = keep;
         self
@@ -301,22 +301,22 @@ impl Policy {
         self.0.wait
     }
 
-    /// How often a waiting duplicate looks again.
+    /// How often a waiting duplicate polls.
     pub fn poll_every(&self) -> Duration {
         self.0.poll_every
     }
 
-    /// What a rejected duplicate is told to wait.
+    /// How long a rejected duplicate is told to wait.
     pub fn retry_after(&self) -> Duration {
         self.0.retry_after
     }
 
-    /// What happens when an owner's lease lapses.
+    /// The rule for a lapsed lease.
     pub fn on_lapse(&self) -> OnLapse {
         self.0.on_lapse
     }
 
-    /// What an unclassified error means.
+    /// The treatment of unclassified errors.
     pub fn failures(&self) -> Disposition {
         self.0.failures
     }
@@ -336,12 +336,12 @@ impl Policy {
         self.0.settle_wait
     }
 
-    /// How long a settlement is tried in all.
+    /// How long a settlement is retried.
     pub fn settle_patience(&self) -> Duration {
         self.0.settle_patience
     }
 
-    /// Whether the client's key is stored in the clear.
+    /// True if the client's key is stored as plain text.
     pub fn keep_key(&self) -> bool {
         self.0.keep_key
     }
@@ -363,10 +363,10 @@ impl Policy {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidPolicy {
-    /// A duration is outside what makes sense.
+    /// A duration is out of range.
     #[error("{setting} is {value:?}; it must be between {min:?} and {max:?}")]
     OutOfRange {
-        /// Which setting.
+        /// The setting.
         setting: &'static str,
         /// Its value.
         value: Duration,
@@ -375,7 +375,7 @@ pub enum InvalidPolicy {
         /// The largest allowed.
         max: Duration,
     },
-    /// A running claim would outlive the memory of it.
+    /// A running claim would outlive its record.
     #[error(
         "the lease of {lease:?} is longer than the retention of {retention:?}; \
          shorten the lease or keep outcomes longer"

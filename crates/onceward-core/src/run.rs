@@ -1,4 +1,4 @@
-//! Running any async work once, with typed results.
+//! Runs any async function once, with typed results.
 
 use std::time::Duration;
 
@@ -7,14 +7,11 @@ use serde::de::DeserializeOwned;
 use tracing::Instrument as _;
 
 use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
-use crate::ids::OperationId;
-use crate::intent::Intent;
-use crate::key::InvalidKey;
-use crate::outcome::{Ended, Outcome, Replay, Tag, Unreadable};
+use crate::intent::{Intent, InvalidKey, InvalidScope, OperationId};
 use crate::policy::{Disposition, InvalidPolicy, OnLapse, Policy};
-use crate::scope::InvalidScope;
+use crate::record::{Ended, Outcome, Replay, Tag, Unreadable};
 
-/// A handler's error, with what it says about the effect.
+/// An error of the work, classified by its effect.
 ///
 /// `?` on a plain error makes [`Failure::Unclassified`], which the policy's
 /// [`failures`](crate::PolicyBuilder::failures) decides about.
@@ -24,7 +21,7 @@ pub enum Failure<E> {
     Keep(E),
     /// Nothing happened. The key is free, and a retry runs again.
     Release(E),
-    /// Nobody knows whether it happened. It is not run again without evidence.
+    /// It is unknown whether it happened. It is not run again without evidence.
     Unknown(E),
     /// The policy decides.
     Unclassified(E),
@@ -47,17 +44,17 @@ impl<E> Failure<E> {
     }
 }
 
-/// A success, now or from before.
+/// A success, now or earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done<T> {
-    /// What the work returned, the first time.
+    /// The value that the work returned the first time.
     pub value: T,
-    /// The operation's name.
+    /// The operation's id.
     pub operation: OperationId,
-    /// Whether it comes from before.
+    /// True if it is replayed from an earlier run.
     pub replayed: bool,
-    /// Whether the outcome is stored yet. [`Settled::Pending`] means that the work
-    /// succeeded and its outcome is still on its way into a store that does not answer.
+    /// Durability of the outcome. [`Settled::Pending`]: the work succeeded, and its outcome is
+    /// being retried at a store that does not answer.
     pub settled: Settled,
 }
 
@@ -65,14 +62,14 @@ pub struct Done<T> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError<E> {
-    /// The work failed for good, now or before; every retry gets this.
+    /// The work failed for good, now or earlier; every retry gets this error.
     #[error("the operation {operation} failed")]
     Failed {
         /// The work's error.
         error: E,
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// Whether it comes from before.
+        /// True if it is replayed from an earlier run.
         replayed: bool,
     },
     /// The work failed and nothing happened; a retry with the same key runs it again.
@@ -81,43 +78,45 @@ pub enum RunError<E> {
         /// The work's error.
         error: E,
     },
-    /// Nobody can prove what happened.
+    /// It cannot be proved what happened.
     #[error("the outcome of operation {operation} is unknown")]
     Unknown {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// The work's error, if it was this call that ran it and came back with one.
+        /// The work's error, if this call ran it and it returned one.
         error: Option<E>,
     },
-    /// The work ran, but its word does not count any more: the lease was lost and somebody
-    /// else settled the matter. Ask again with the same key for the outcome that counts.
-    #[error("the outcome of operation {operation} was settled by somebody else")]
+    /// The work ran, but its result does not count: the lease was lost, and the operation was
+    /// settled without it. Retry with the same key to get the outcome that counts.
+    #[error(
+        "operation {operation} lost its lease and was settled otherwise; retry with the same key"
+    )]
     Superseded {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
     },
-    /// The key is taken, or was used differently.
+    /// The key is in use, or was used for another request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// It could not be decided; nothing was executed.
+    /// The engine could not decide; nothing was executed.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// It was done before, by a release of the program whose result this one cannot read.
+    /// The operation was done by another release of the program, whose result this one cannot read.
     #[error("the stored outcome of operation {operation} cannot be read")]
     Unreadable {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: Unreadable,
     },
 }
 
 impl<E> RunError<E> {
-    /// The work's own error, or else why there is none.
+    /// Returns the work's own error, or why there is none.
     ///
-    /// Whether the error was kept, released or left unknown is no longer told, so this is
-    /// for functions whose callers know that from the error itself.
+    /// The result does not tell whether the error was kept, released or left unknown, so this is
+    /// for functions whose callers see that from the error itself.
     pub fn into_work_error(self) -> Result<E, Refused> {
         match self {
             Self::Failed { error, .. }
@@ -134,48 +133,50 @@ impl<E> RunError<E> {
     }
 }
 
-/// Why a guarded function has neither a value nor an error of its own: everything in
-/// [`RunError`] that is not the work's, and what makes a call impossible to guard.
+/// Why a guarded function has neither a value nor an error of its own: every [`RunError`] that is
+/// not the work's error, and invalid calls.
 ///
-/// An error type that takes this by `From` can be returned by a guarded function.
+/// A guarded function can return any error type that implements `From<Refused>`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// The key is taken, or was used differently.
+    /// The key is in use, or was used for another request.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// Nobody can prove what happened. Look at the operation, do not retry blindly.
+    /// It cannot be proved what happened. Look the operation up, do not retry blindly.
     #[error("the outcome of operation {operation} is unknown")]
     Unknown {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
     },
-    /// The work ran, but somebody else settled the matter. Ask again with the same key for
-    /// the outcome that counts.
-    #[error("the outcome of operation {operation} was settled by somebody else")]
+    /// The work ran, but its result does not count: the lease was lost, and the operation was
+    /// settled without it. Retry with the same key to get the outcome that counts.
+    #[error(
+        "operation {operation} lost its lease and was settled otherwise; retry with the same key"
+    )]
     Superseded {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
     },
-    /// It could not be decided; nothing was executed.
+    /// The engine could not decide; nothing was executed.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// It was done before, and what is stored of it cannot be read as the result.
+    /// The operation was done before, and its stored result cannot be read.
     #[error("the stored outcome of operation {operation} cannot be read")]
     Unreadable {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
         source: Unreadable,
     },
-    /// The key is none; nothing was executed.
+    /// The key is not valid; nothing was executed.
     #[error(transparent)]
     Key(#[from] InvalidKey),
-    /// The tenant or the caller cannot be part of a scope; nothing was executed.
+    /// The tenant or the caller is not valid; nothing was executed.
     #[error(transparent)]
     Scope(#[from] InvalidScope),
-    /// The arguments have no fingerprint, because serde cannot write them; nothing was
+    /// The arguments have no fingerprint, because serde cannot serialise them; nothing was
     /// executed.
     #[error("the arguments cannot be serialised for their fingerprint; nothing was executed")]
     Arguments(#[source] serde_json::Error),
@@ -185,7 +186,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Whether the same call with the same key is safe and may get an answer.
+    /// True if a retry with the same key is safe and may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Rejected(Rejection::Running { .. })
@@ -206,7 +207,7 @@ impl Refused {
         }
     }
 
-    /// When to come again, where the first attempt is still running.
+    /// Time to wait before a retry, where the first attempt is still running.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Rejected(Rejection::Running { retry_after, .. }) => Some(*retry_after),
@@ -214,7 +215,7 @@ impl Refused {
         }
     }
 
-    /// The operation's name, where one is known.
+    /// The operation's id, where one is known.
     pub fn operation(&self) -> Option<OperationId> {
         match self {
             Self::Rejected(
@@ -229,7 +230,7 @@ impl Refused {
     }
 }
 
-/// What a result must be to be stored and replayed.
+/// A result that can be stored and replayed.
 pub(crate) trait Stored: Serialize + DeserializeOwned + Send + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> Stored for T {}
@@ -237,9 +238,8 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Stored for T {}
 impl Engine {
     /// Runs work once for an intent, and gives every retry the first result.
     ///
-    /// The work runs in a task of its own: a caller that goes away does not cancel it. Its
-    /// result is stored as JSON before it is returned. If it panics, the outcome is
-    /// unknown.
+    /// The work runs in its own task, so a caller that goes away does not cancel it. Its result is
+    /// stored as JSON before it is returned. If it panics, the outcome is unknown.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -276,17 +276,16 @@ impl Engine {
         let operation = permit.operation();
         let work = work(permit.grant().clone());
         let finish = finish(permit, work, self.policy().clone());
-        // A panic has dropped the permit, which makes the record unknown.
+        // A panic drops the permit, which makes the record unknown.
         let panicked = || Err(RunError::Unknown { operation, error: None });
         tokio::spawn(finish.in_current_span()).await.unwrap_or_else(|_| panicked())
     }
 
-    /// As [`run`](Self::run), as a part of the caller's own future: for work that borrows,
-    /// or that cannot be sent to another thread.
+    /// Like [`run`](Self::run), in the caller's own task: for work that borrows or is not `Send`.
     ///
-    /// Dropping the returned future drops the work wherever it is, and the outcome is then
-    /// unknown; a panic in the work goes on to the caller, and the outcome is unknown too.
-    /// Where callers come and go, as they do behind HTTP, `run` is the better choice.
+    /// Dropping the returned future drops the work at any point, and the outcome is then unknown. A
+    /// panic of the work reaches the caller, and the outcome is unknown too. Use `run` where callers
+    /// go away, as HTTP clients do.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -342,13 +341,13 @@ impl Engine {
     }
 }
 
-/// What is known before the work.
+/// Decision before the work.
 enum Start<T, E> {
     Execute(Permit),
     Answer(Result<Done<T>, RunError<E>>),
 }
 
-/// Runs the work and settles what came of it.
+/// Runs the work and settles its permit by the result.
 async fn finish<T: Serialize, E: Serialize>(
     permit: Permit,
     work: impl Future<Output = Result<T, Failure<E>>>,
@@ -357,42 +356,42 @@ async fn finish<T: Serialize, E: Serialize>(
     let (operation, on_lapse) = (permit.operation(), policy.on_lapse());
     match work.await.map_err(|failure| failure.classify(policy.failures())) {
         Ok(value) => {
-            let settled = permit.complete(kept(&value, operation)).await;
-            counts(settled, operation, on_lapse)?;
+            let settled = permit.complete(outcome_of(&value, operation)).await;
+            check(settled, operation, on_lapse)?;
             Ok(Done { value, operation, replayed: false, settled })
         }
         Err((Disposition::Keep, error)) => {
-            let settled = permit.fail(kept(&error, operation)).await;
-            counts(settled, operation, on_lapse)?;
+            let settled = permit.fail(outcome_of(&error, operation)).await;
+            check(settled, operation, on_lapse)?;
             Err(RunError::Failed { error, operation, replayed: false })
         }
         Err((Disposition::Release, error)) => {
-            let _lapses_if_it_never_lands = permit.release().await;
+            let _lapses_if_not_stored = permit.release().await;
             Err(RunError::Released { error })
         }
         Err((Disposition::Unknown, error)) => {
-            let _lapses_if_it_never_lands = permit.unknown().await;
+            let _lapses_if_not_stored = permit.unknown().await;
             Err(RunError::Unknown { operation, error: Some(error) })
         }
     }
 }
 
-/// A result as it is stored. That one cannot be written must not free what happened.
-fn kept<T: Serialize>(result: &T, operation: OperationId) -> Outcome {
+/// The outcome of a result. One that cannot be serialised is omitted, and still not run again.
+fn outcome_of<T: Serialize>(result: &T, operation: OperationId) -> Outcome {
     Outcome::json(result).unwrap_or_else(|error| {
         tracing::error!(%operation, %error, "the result cannot be serialised");
         Outcome::omitted(Tag::JSON, "")
     })
 }
 
-/// Whether a settlement is the outcome that every retry will get.
-fn counts<E>(
+/// Checks that a settlement is the outcome that every retry will get.
+fn check<E>(
     settled: Settled,
     operation: OperationId,
     on_lapse: OnLapse,
 ) -> Result<(), RunError<E>> {
     match settled {
-        // Whoever takes over may come to another outcome, so this one is not final yet.
+        // The next owner may come to another outcome, so this one is not final.
         Settled::Pending if on_lapse == OnLapse::Takeover => {
             Err(RunError::Unknown { operation, error: None })
         }

@@ -1,4 +1,4 @@
-//! Removing what is past its time, a little at a time, for ever.
+//! The sweeper: removes expired records in small chunks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::store::{Purged, StoreAdmin, StoreError};
 
-/// Removes expired records in chunks, so that no call holds the store up for long.
+/// Removes expired records in chunks, so that no call blocks the store for long.
 ///
-/// Never touches running or unknown records. Goes on after errors. Stands still while the
-/// wall clock disagrees with the monotonic one since the start: a clock that jumped forward
-/// must not delete what is still promised, so a person looks and restarts.
+/// Never touches running or unknown records. Retries after errors. Pauses while the wall clock
+/// and the monotonic clock disagree about the time since the start: a wall clock that jumped
+/// forward must not delete records within their retention. Restart after checking the clock.
 pub struct Sweeper {
     store: Arc<dyn StoreAdmin>,
     clock: Arc<dyn Clock>,
     settings: SweeperSettings,
-    report: Box<dyn Fn(&Swept) + Send + Sync>,
+    report: Box<dyn Fn(&SweeperRound) + Send + Sync>,
 }
 
-/// How a [`Sweeper`] goes about it.
+/// Settings of a [`Sweeper`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweeperSettings {
-    /// How long to rest when nothing is due.
+    /// Pause between rounds.
     pub every: Duration,
-    /// Most records a call: small enough that claims between calls do not wait.
+    /// Most records in one call: small enough that claims between calls do not wait.
     pub chunk: usize,
-    /// By how much the clocks may come to disagree before nothing is removed any more.
+    /// Largest difference of the clocks at which records are removed.
     pub clock_tolerance: Duration,
 }
 
@@ -42,51 +42,54 @@ impl Default for SweeperSettings {
     }
 }
 
-/// What one round of sweeping came to.
+/// Report of a [`Sweeper`] round.
 #[derive(Debug)]
-pub enum Swept {
-    /// That much was removed.
+pub enum SweeperRound {
+    /// It removed these records.
     Removed(Purged),
-    /// The wall clock moved differently from the monotonic one; nothing was removed.
+    /// The wall clock and the monotonic clock disagree; nothing was removed.
     ClockJumped {
-        /// By how much they disagree.
+        /// Their difference.
         by: Duration,
     },
-    /// The store failed; what was removed before stays removed.
+    /// The store failed. Records removed before stay removed.
     Failed(StoreError),
 }
 
 impl Sweeper {
-    /// A sweeper of a store, judging jumps by the given wall clock.
+    /// A sweeper of a store. The clock is the wall clock that is checked for jumps.
     pub fn new(store: Arc<dyn StoreAdmin>, clock: Arc<dyn Clock>) -> Self {
         Self {
             store,
             clock,
             settings: SweeperSettings::default(),
             report: Box::new(|swept| match swept {
-                Swept::Removed(purged) => tracing::debug!(?purged, "swept"),
-                Swept::ClockJumped { by } => tracing::error!(?by, "clock jumped, not sweeping"),
-                Swept::Failed(error) => tracing::warn!(%error, "sweeping failed, will go on"),
+                SweeperRound::Removed(purged) => tracing::debug!(?purged, "sweeper round"),
+                SweeperRound::ClockJumped { by } => {
+                    tracing::error!(?by, "the wall clock jumped, expired records are not removed");
+                }
+                SweeperRound::Failed(error) => {
+                    tracing::warn!(%error, "the sweeper's round failed, will retry");
+                }
             }),
         }
     }
 
-    /// Other settings than the defaults.
+    /// Replaces the default settings.
     #[must_use]
     pub fn settings(mut self, settings: SweeperSettings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// Whom to tell after each round, instead of the log.
+    /// Reports each round to a function instead of the log.
     #[must_use]
-    pub fn report(mut self, report: impl Fn(&Swept) + Send + Sync + 'static) -> Self {
+    pub fn report(mut self, report: impl Fn(&SweeperRound) + Send + Sync + 'static) -> Self {
         self.report = Box::new(report);
         self
     }
 
-    /// Sweeps for ever. Stop it by dropping the future or aborting its task; nothing is
-    /// lost by that.
+    /// Runs rounds forever. Stop it at any time by dropping the future or aborting its task.
     pub async fn run(self) {
         let (wall, monotonic) = (self.clock.now(), Instant::now());
         loop {
@@ -94,7 +97,7 @@ impl Sweeper {
             let (expected, shown) = (wall + monotonic.elapsed(), self.clock.now());
             let by = expected.until(shown).max(shown.until(expected));
             let swept = if by > self.settings.clock_tolerance {
-                Swept::ClockJumped { by }
+                SweeperRound::ClockJumped { by }
             } else {
                 self.round().await
             };
@@ -102,17 +105,17 @@ impl Sweeper {
         }
     }
 
-    /// One round: chunk after chunk until nothing more is due.
-    async fn round(&self) -> Swept {
+    /// Runs one round: chunk after chunk until no more records are due.
+    async fn round(&self) -> SweeperRound {
         let mut total = Purged::default();
         loop {
             match self.store.purge(self.settings.chunk).await {
-                Err(error) => return Swept::Failed(error),
+                Err(error) => return SweeperRound::Failed(error),
                 Ok(purged) => {
                     total.removed += purged.removed;
                     total.tombstoned += purged.tombstoned;
                     if !purged.more {
-                        return Swept::Removed(total);
+                        return SweeperRound::Removed(total);
                     }
                 }
             }

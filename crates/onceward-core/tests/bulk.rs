@@ -13,7 +13,7 @@ use onceward_core::{
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
-/// Does items, and remembers which it did, in order.
+/// Does items, and records them.
 #[derive(Clone, Default)]
 struct Books(Arc<Mutex<Vec<i32>>>);
 
@@ -97,14 +97,14 @@ async fn other_items_under_the_key_are_a_mismatch() {
     assert_eq!(books.done(), [1, 2]);
 }
 
-/// The process dies while item 3 is under way: the next sender goes on, does not repeat what
-/// was done, and does not guess about what was under way.
+/// The process dies while item 3 is running: the next sender continues, does not repeat finished
+/// items, and does not guess about the running one.
 #[tokio::test(start_paused = true)]
 async fn a_crash_in_the_middle_resumes() {
     let (bench, books) = (Bench::new(), Books::default());
     let numbers = [1, 2, 3, 4];
     let crashed = std::thread::spawn({
-        // A process is a runtime here: when it goes, all its tasks go, and say nothing more.
+        // A runtime stands for a process: when it is dropped, its tasks stop without a word.
         let (store, books) = (bench.store.clone(), books.clone());
         move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();

@@ -1,4 +1,4 @@
-//! The engine's promises, each named as a fact.
+//! What the engine guarantees, each named as a fact.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::*;
 use onceward_core::{
-    Begin, BeginError, Drained, Engine, Intent, Lost, MemoryStore, OnLapse, Part, Rejection,
+    Begin, BeginError, Drained, Engine, Intent, LeaseLost, MemoryStore, OnLapse, Part, Rejection,
     Settled, StateName,
 };
 use onceward_testkit::faulty::{Call, Fault};
@@ -17,8 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 // Races -------------------------------------------------------------------------------------
 
 /// Seeds 001 and 003 look in the cache, then lock: a loser that looked before the winner
-/// finished, and locks after the winner unlocked, runs again. Here there is no look: a claim
-/// that arrives after the winner finished is answered with the winner's outcome.
+/// finished, and locks after the winner unlocked, runs again. Here nothing is looked up before:
+/// a claim that arrives after the winner finished is answered with the winner's outcome.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_arrives_after_the_winner_finished_replays() {
     let bench = Bench::new();
@@ -145,7 +145,7 @@ async fn a_waiter_executes_when_the_owner_releases() {
     assert_eq!(waiting.await.unwrap(), 2);
 }
 
-// Lost replies and outages ------------------------------------------------------------------
+// Lost replies and outages -----------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_reply_was_lost_is_claimed_again_with_the_same_token() {
@@ -163,7 +163,7 @@ async fn a_claim_that_is_never_answered_does_not_run_and_is_taken_back() {
     bench.store.on_every(Call::Claim, Fault::LoseReply);
     let begin = engine.begin(&intent("k")).await;
     assert!(matches!(begin, Err(BeginError::Unavailable(_))));
-    assert_eq!(bench.standing("k").await, Some(StateName::Running), "nobody knows yet");
+    assert_eq!(bench.standing("k").await, Some(StateName::Running), "not known yet");
     bench.store.heal();
     sleep(Duration::from_secs(2)).await;
     assert_eq!(bench.standing("k").await, Some(StateName::Released));
@@ -220,7 +220,7 @@ async fn a_completion_that_cannot_be_stored_goes_on_in_the_background() {
     let owner = permit(&engine, "k").await;
     bench.store.on_every(Call::Settle, Fault::Fail);
     assert_eq!(owner.complete(outcome("done")).await, Settled::Pending);
-    // Far beyond the lease: it is renewed meanwhile, so nobody is told that it is unknown.
+    // Far beyond the lease: it is renewed meanwhile, so the outcome does not become unknown.
     sleep(LEASE * 5).await;
     assert!(matches!(rejected(&engine, "k").await, Rejection::Running { .. }));
     bench.store.heal();
@@ -245,7 +245,7 @@ async fn a_store_that_lost_its_data_is_noticed_at_the_next_renewal() {
     let bench = Bench::new();
     let owner = permit(&bench.engine(), "k").await;
     bench.store.on_nth(1, Call::Renew, Fault::LoseData);
-    assert_eq!(owner.grant().clone().lost().await, Lost::Missing);
+    assert_eq!(owner.grant().clone().lost().await, LeaseLost::Missing);
     assert_eq!(owner.complete(outcome("done")).await, Settled::Missing);
 }
 
@@ -287,7 +287,7 @@ async fn a_settlement_dropped_halfway_is_carried_through() {
     assert_eq!(replayed(&engine, "k").await, outcome("done"));
 }
 
-/// The word was given with the call, not with the first poll.
+/// Calling the method settles, not polling its future.
 #[tokio::test(start_paused = true)]
 async fn a_settlement_dropped_before_its_first_poll_is_carried_through() {
     let bench = Bench::new();
@@ -344,7 +344,7 @@ async fn a_lapsed_lease_is_unknown_and_its_late_completion_is_accepted() {
     let owner = permit(&engine, "k").await;
     bench.store.on_every(Call::Renew, Fault::Fail);
     sleep(LEASE + Duration::from_secs(1)).await;
-    assert_eq!(owner.check(), Err(Lost::Lapsed), "no new effect from here on");
+    assert_eq!(owner.check(), Err(LeaseLost::Lapsed), "no new effect from here on");
     assert!(matches!(rejected(&engine, "k").await, Rejection::Unknown { .. }));
     assert_eq!(owner.complete(outcome("late")).await, Settled::Durable);
     assert_eq!(replayed(&engine, "k").await, outcome("late"));
@@ -450,7 +450,7 @@ async fn what_is_settled_is_recalled_without_a_claim_and_nothing_else_is() {
     let engine = Engine::new(Arc::new(MemoryStore::new()));
     let Intent { fingerprint, .. } = intent("k");
     let Intent { fingerprint: other, .. } = other_request("k");
-    assert_eq!(engine.recall(&id("k"), &fingerprint), None, "nobody has asked for it yet");
+    assert_eq!(engine.recall(&id("k"), &fingerprint), None, "it was not claimed yet");
     let owner = permit(&engine, "k").await;
     assert_eq!(engine.recall(&id("k"), &fingerprint), None, "it is running");
     assert_eq!(owner.complete(outcome("done")).await, Settled::Durable);
@@ -470,7 +470,7 @@ async fn draining_marks_unknown_at_its_limit_what_still_runs() {
     let drained = engine.drain(Duration::from_secs(2)).await;
     assert_eq!(drained, Drained::CutOff { marked: 1 });
     assert_eq!(bench.record("k").await.unwrap().state.name(), StateName::Unknown);
-    assert_eq!(owner.check(), Err(Lost::Drained));
-    // If the handler finishes after all, its word still counts.
+    assert_eq!(owner.check(), Err(LeaseLost::Drained));
+    // If the handler still finishes, its settlement counts.
     assert_eq!(owner.complete(outcome("late")).await, Settled::Durable);
 }

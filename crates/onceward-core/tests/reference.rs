@@ -1,4 +1,4 @@
-//! Business references: known under every key, and for longer than any of them.
+//! Business references: known under every key, and for longer than any key.
 
 mod common;
 
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use common::*;
 use onceward_core::{
-    Begin, BusinessReference, Engine, Intent, Known, OperationId, Permit, Rejection, Settled,
-    StoreAdmin as _,
+    Begin, BusinessReference, Engine, Intent, KnownReference, OperationId, Permit, Rejection,
+    Settled, StoreAdmin as _,
 };
 use onceward_testkit::faulty::{Call, Fault};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 fn called(intent: Intent, reference: &str) -> Intent {
-    intent.with_reference(BusinessReference::new(reference, Known::Answer).unwrap())
+    intent.with_reference(BusinessReference::new(reference, KnownReference::Replay).unwrap())
 }
 
 fn kept(intent: Intent, reference: &str) -> Intent {
-    intent.with_reference(BusinessReference::new(reference, Known::Conflict).unwrap())
+    intent.with_reference(BusinessReference::new(reference, KnownReference::Conflict).unwrap())
 }
 
 async fn granted(engine: &Engine, intent: &Intent) -> Permit {
@@ -151,13 +151,13 @@ async fn what_is_unknown_under_one_key_is_unknown_under_every_key() {
         assert_eq!(refused, Rejection::Unknown { operation });
     }
     let found = bench.store.find(&operation).await.unwrap().unwrap();
-    assert_eq!(found.key.unwrap().expose(), "pay-1", "for those who look it up");
+    assert_eq!(found.key.unwrap().expose(), "pay-1", "the reference, for lookups");
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_dies_before_the_key_leads_anywhere_leaves_no_unknown() {
+async fn a_crash_before_the_key_is_linked_leaves_no_unknown() {
     let bench = Bench::new();
-    // Under the key alone, which is where it dies.
+    // The crash: the key is claimed and not linked.
     std::mem::forget(permit(&bench.engine(), "k").await);
     bench.store.on_every(Call::Renew, Fault::Fail);
     tokio::time::sleep(LEASE * 2).await;

@@ -148,7 +148,7 @@ async fn a_value_that_is_not_stored_yet_is_returned_and_said_to_be_pending() {
     bench.store.on_every(Call::Settle, Fault::Fail);
     let done = work.run(&engine, "k", Ok(1)).await.unwrap();
     assert_eq!((done.value, done.settled), (1, Settled::Pending));
-    // Where the next owner may take over, it is no outcome until it is stored.
+    // Where the next owner may take over, a result that is not stored is no outcome.
     let engine = bench.engine_with(policy().on_lapse(OnLapse::Takeover));
     let pending = work.run(&engine, "other", Ok(1)).await;
     assert!(matches!(pending, Err(RunError::Unknown { .. })));
@@ -174,7 +174,7 @@ async fn another_request_under_the_key_is_rejected() {
     assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch { .. }))));
 }
 
-/// Knows one span, and whether the thread is in it.
+/// A subscriber with one span, which knows whether the thread is in it.
 #[derive(Clone, Default)]
 struct OneSpan {
     inside: Arc<AtomicBool>,
@@ -222,7 +222,7 @@ async fn work_in_a_task_of_its_own_stays_in_the_callers_span() {
     assert!(done.value);
 }
 
-// In the caller's own future ----------------------------------------------------------------
+// In the caller's own task ------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
 async fn inline_work_may_borrow_and_runs_once() {
@@ -291,7 +291,7 @@ async fn what_is_not_the_works_own_error_is_a_refusal_that_tells_what_to_do() {
 
 // Finding out -------------------------------------------------------------------------------
 
-/// An authority whose word is fixed.
+/// An authority with a fixed answer.
 struct Authority(fn() -> std::result::Result<Verdict, BoxError>);
 
 #[async_trait]
@@ -354,7 +354,7 @@ async fn recovery_walks_all_unknown_records_and_counts_what_it_found() {
     assert_eq!(running.check(), Ok(()), "what runs is left alone");
 }
 
-/// Makes replies from references.
+/// A rebuilder.
 struct Books;
 
 #[async_trait]
@@ -397,7 +397,7 @@ async fn keys_that_expired_are_told_apart_from_new_ones() {
     assert!(matches!(engine.begin(&intent("k")).await.unwrap(), Begin::Execute(_)));
 }
 
-/// Two duplicates find the outcome unknown. By the time the second looks, the first has freed
+/// Two duplicates find the outcome unknown. When the second reads the record, the first has freed
 /// the key and a new owner runs: the resolver must not be asked about that one.
 #[tokio::test(start_paused = true)]
 async fn a_resolver_is_not_asked_about_what_runs() {
@@ -418,7 +418,7 @@ async fn a_resolver_is_not_asked_about_what_runs() {
         .build();
     drop(permit(&engine, "k").await);
     settle_down().await;
-    // The second one's look at the record is slow.
+    // The second one reads the record slowly.
     bench.store.on_nth(1, Call::Admin, Fault::Delay(Duration::from_millis(500)));
     let second = tokio::spawn({
         let engine = engine.clone();

@@ -1,4 +1,4 @@
-//! `docs/state-machine.md` and `machine.rs` say the same.
+//! Compares `docs/state-machine.md` with `machine.rs`.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use onceward_core::{
     SettleRequest, Settlement, Sketch, Tag, Timestamp, Verdict,
 };
 
-/// From which state, by which event, to which state.
+/// Old state, event, new state.
 type Edge = (String, &'static str, String);
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -46,8 +46,8 @@ fn drawn() -> BTreeSet<Edge> {
     edges
 }
 
-/// Every edge that the code has, by trying every event on every record that can come about in
-/// a few steps, at every interesting time.
+/// Every edge in the code: tries every event on every record that a few steps can reach, at every
+/// interesting time.
 fn coded() -> BTreeSet<Edge> {
     let mut edges = BTreeSet::new();
     let mut seen = HashSet::new();
@@ -75,7 +75,7 @@ fn name(record: Option<&Record>) -> String {
     record.map_or("Absent".to_owned(), |record| record.state.name().to_string())
 }
 
-/// What every event makes of a record.
+/// The next state of a record after every event.
 fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> {
     let holder =
         record.map_or(Holder { owner: OwnerToken::from_bytes([0; 16]), fence: Fence(0) }, |it| {
@@ -106,7 +106,7 @@ fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> 
     nexts
 }
 
-/// Recalling a record is claiming it, exactly where it is settled.
+/// Checks that `recall` answers like `claim` for settled records, and nothing for others.
 fn recalls_what_a_claim_says(
     record: Option<&Record>,
     request: &ClaimRequest,

@@ -1,5 +1,5 @@
-//! The one suite for every store of this crate, bare and decorated, and the comparison of
-//! each with the truth table.
+//! Runs the conformance suite on every store of this crate, bare and decorated, and compares the
+//! memory store with the truth table.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ mod memory {
     }
 }
 
-/// The truth table itself keeps the suite's facts.
+/// The truth table itself passes the suite.
 mod truth_table {
     use super::*;
 
@@ -38,7 +38,7 @@ mod truth_table {
     }));
 }
 
-/// Fault injection without faults is invisible.
+/// Fault injection without faults passes the suite.
 mod faulty {
     use super::*;
 

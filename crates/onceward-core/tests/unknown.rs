@@ -1,4 +1,4 @@
-//! Operations by their names, and finding out what happened to those that nobody knows of.
+//! The status of operations, and finding out what happened to unknown ones.
 
 mod common;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use common::*;
 use onceward_core::{
-    Ambient, BoxError, Clock, Completer, Decided, Decisions, Engine, Expiry, Fenced, Finding,
+    Ambient, BoxError, Clock, DecisionKind, DecisionLog, Engine, Expiry, Fenced, Finding,
     FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection,
     ResolveRequest, Resolver, Retention, Settled, Since, StateName, StoreAdmin as _, SystemAmbient,
     Timestamp, Verdict,
@@ -30,8 +30,8 @@ async fn an_operation_is_found_by_its_name_and_tells_where_it_stands() {
     assert_eq!(running.complete(outcome("done")).await, Settled::Durable);
     let found = engine.operation(&name).await.unwrap().unwrap();
     assert_eq!((found.standing, found.outcome), (StateName::Completed, Some(outcome("done"))));
-    let nobody = OperationId::draw(&SystemAmbient::new(), &id("k"));
-    assert_eq!(engine.operation(&nobody).await.unwrap(), None);
+    let none = OperationId::draw(&SystemAmbient::new(), &id("k"));
+    assert_eq!(engine.operation(&none).await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -40,7 +40,7 @@ async fn an_operation_whose_lease_has_lapsed_is_shown_as_unknown() {
     let (engine, crashed) = (bench.engine(), bench.engine());
     let held = permit(&crashed, "k").await;
     let name = held.operation();
-    // Nothing leaves a process that has died.
+    // A process that has died sends nothing.
     std::mem::forget(held);
     bench.store.on_every(Call::Renew, Fault::Fail);
     tokio::time::sleep(LEASE * 2).await;
@@ -65,7 +65,7 @@ async fn an_operation_past_its_retention_shows_no_outcome() {
     assert_eq!(engine.operation(&name).await.unwrap(), None);
 }
 
-/// An authority that counts how often it was asked, and takes its time.
+/// A slow authority that counts questions.
 struct Authority {
     asked: AtomicUsize,
     at_once: AtomicUsize,
@@ -151,7 +151,7 @@ fn reconciler(bench: &Bench, authority: &Arc<Authority>) -> Reconciler {
         .settings(settings())
 }
 
-/// An operation of which nobody knows whether it happened.
+/// An operation whose outcome is unknown.
 async fn unknown(engine: &Engine, key: &str) -> OperationId {
     let permit = permit(engine, key).await;
     let operation = permit.operation();
@@ -169,18 +169,18 @@ async fn what_had_happened_is_completed_and_the_evidence_is_kept() {
     assert_eq!((round.unknown, round.happened, round.oldest), (1, 1, None));
     assert_eq!(replayed(&engine, "k").await, outcome("paid"));
 
-    let decisions = Decisions::new(bench.store.clone(), Identity::unkeyed());
+    let decisions = DecisionLog::new(bench.store.clone(), Identity::unkeyed());
     let about = decisions.about(&operation).await.unwrap();
     let [written] = &about[..] else { panic!("{about:?}") };
-    assert_eq!(written.decision.decided, Decided::Happened);
+    assert_eq!(written.decision.decided, DecisionKind::Happened);
     assert_eq!(written.decision.by, "payments table");
     assert_eq!(written.decision.evidence, "row 7 of payments");
     assert_eq!(written.at, bench.clock.now());
     assert_eq!(decisions.list(None, 10).await.unwrap().0, about);
 }
 
-/// A table got a column for operations, and the resolver that reads it found no row about those
-/// that were claimed before: it freed their keys, and they were charged again.
+/// A table got a column for operations, and the resolver that reads it found no row about
+/// operations claimed before: it freed their keys, and they were charged again.
 #[tokio::test(start_paused = true)]
 async fn a_resolver_frees_no_operation_that_is_older_than_itself() {
     let bench = Bench::new();
@@ -196,13 +196,13 @@ async fn a_resolver_frees_no_operation_that_is_older_than_itself() {
     assert_eq!(bench.standing("old").await, Some(StateName::Unknown));
     assert_eq!(bench.standing("new").await, Some(StateName::Released));
 
-    // The moment is the store's: a restart, and another process, find it there.
+    // The store keeps the time of the first use, for restarts and other processes.
     tokio::time::sleep(settings().backoff).await;
     unknown(&engine, "newer").await;
     let round = Arc::new(reconciler(&bench, &finds_nothing())).run_once().await;
     assert_eq!((round.did_not_happen, round.still_unknown), (1, 1), "{round:?}");
 
-    // What it has a row about did happen, however old it is.
+    // An operation with a row did happen, however old it is.
     tokio::time::sleep(settings().backoff * 4).await;
     let finds = Arc::new(Authority::new(|_| Ok(Verdict::Happened(outcome("paid")))));
     assert_eq!(Arc::new(reconciler(&bench, &finds)).run_once().await.happened, 1);
@@ -239,7 +239,7 @@ async fn a_resolver_answers_since_the_time_that_it_says() {
     assert_eq!(bench.standing("since").await, Some(StateName::Released));
 }
 
-/// A query on the wrong table is valid and returns no row, about any operation.
+/// A query on the wrong table is valid and returns no row for any operation.
 #[tokio::test(start_paused = true)]
 async fn absence_is_evidence_only_where_completed_operations_are_recognised() {
     let bench = Bench::new();
@@ -268,31 +268,19 @@ async fn absence_is_evidence_only_where_completed_operations_are_recognised() {
     assert_eq!(right_table.run_once().await.did_not_happen, 1);
 }
 
-struct Again(AtomicUsize);
-
-#[async_trait]
-impl Completer for Again {
-    async fn run_again(&self, _: &Record) -> Result<(), BoxError> {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Err("and it fails".into())
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn what_had_not_happened_is_free_and_run_again_where_somebody_does() {
+async fn what_had_not_happened_is_free_again() {
     let bench = Bench::new();
     let engine = bench.engine();
     unknown(&engine, "k").await;
     let authority = Authority::saying(|_| Ok(Verdict::DidNotHappen));
-    let again = Arc::new(Again(AtomicUsize::new(0)));
-    let reconciler = reconciler(&bench, &authority).completer(again.clone());
-    let round = Arc::new(reconciler).run_once().await;
-    assert_eq!((round.did_not_happen, again.0.load(Ordering::SeqCst)), (1, 1));
+    let round = Arc::new(reconciler(&bench, &authority)).run_once().await;
+    assert_eq!((round.unknown, round.did_not_happen), (1, 1), "{round:?}");
     let _runs_again = permit(&engine, "k").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_knows_is_asked_about_ever_less_often() {
+async fn what_stays_unknown_is_asked_about_less_and_less_often() {
     let bench = Bench::new();
     unknown(&bench.engine(), "k").await;
     let authority = Authority::saying(|_| Ok(Verdict::StillUnknown));
@@ -383,7 +371,7 @@ async fn a_round_asks_no_more_than_its_budget() {
     assert_eq!(bench.store.stats().await.unwrap().by_state[StateName::Running as usize], 0);
 }
 
-/// An authority that is asked for so long that an operator decides meanwhile.
+/// An authority so slow that an operator decides meanwhile.
 struct TooLate(Arc<dyn FullStore>);
 
 #[async_trait]
@@ -407,7 +395,7 @@ async fn evidence_that_comes_too_late_changes_nothing_and_is_written_down_as_suc
     let round = reconciler.run_once().await;
     assert_eq!((round.happened, round.settled_elsewhere), (0, 1), "{round:?}");
     assert_eq!(bench.standing("k").await, Some(StateName::Released));
-    let trail = Decisions::new(store, Identity::unkeyed()).about(&operation).await.unwrap();
+    let trail = DecisionLog::new(store, Identity::unkeyed()).about(&operation).await.unwrap();
     let decided: Vec<_> = trail.iter().map(|written| written.decision.decided).collect();
-    assert_eq!(decided, [Decided::Happened, Decided::Superseded]);
+    assert_eq!(decided, [DecisionKind::Happened, DecisionKind::Superseded]);
 }

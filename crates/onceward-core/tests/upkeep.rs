@@ -1,4 +1,4 @@
-//! Limits, sweeping, metering, and what is never shown.
+//! Limits, sweeping, metrics, and redaction.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use onceward_core::{
     Begin, BeginError, Clock, Engine, MemoryLimits, MemoryStore, Permit, Settled, StateName,
-    StoreAdmin, StoreErrorKind, Sweeper, SweeperSettings, Swept,
+    StoreAdmin, StoreErrorKind, Sweeper, SweeperRound, SweeperSettings,
 };
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::{Call, Fault};
@@ -41,7 +41,7 @@ async fn a_full_store_refuses_claims_and_takes_completions() {
     let done = permits.pop().unwrap();
     assert_eq!(done.complete(outcome("fits")).await, Settled::Durable);
     assert_eq!(replayed(&engine, "k9").await, outcome("fits"), "what is there is answered");
-    // Room comes by itself when something expires.
+    // An expired record makes room without a purge.
     sleep(LEASE * 3).await;
     assert!(matches!(engine.begin(&intent("later")).await, Ok(Begin::Execute(_))));
 }
@@ -90,9 +90,9 @@ fn sweeping(bench: &Bench, clock: Arc<dyn Clock>) -> Arc<Mutex<Vec<String>>> {
         let reports = Arc::clone(&reports);
         move |swept| {
             reports.lock().push(match swept {
-                Swept::Removed(purged) => format!("removed {}", purged.removed),
-                Swept::ClockJumped { .. } => "clock jumped".into(),
-                Swept::Failed(_) => "failed".into(),
+                SweeperRound::Removed(purged) => format!("removed {}", purged.removed),
+                SweeperRound::ClockJumped { .. } => "clock jumped".into(),
+                SweeperRound::Failed(_) => "failed".into(),
             });
         }
     });
@@ -139,7 +139,7 @@ async fn the_sweeper_stands_still_when_the_clock_jumped() {
     assert_eq!(replayed(&engine, "k").await, outcome("kept"));
 }
 
-/// What is stored is not what is shown: a canary goes through everything that can be printed.
+/// A canary goes through everything that can be printed.
 #[tokio::test(start_paused = true)]
 async fn keys_tokens_and_bodies_are_never_printed() {
     let bench = Bench::new();

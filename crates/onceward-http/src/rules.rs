@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{Method, StatusCode};
-use onceward_core::{Disposition, Expiry, Known, OnLapse};
+use onceward_core::{Disposition, Expiry, KnownReference, OnLapse};
 
 use crate::response_headers::ResponseHeaders;
 
@@ -257,7 +257,7 @@ pub struct ReferenceRules {
     /// Where it is. A request without it is known by its key alone.
     pub from: ReferenceFrom,
     /// What another key gets whose reference is known (the first answer).
-    pub known: Known,
+    pub known: KnownReference,
     /// How long it is known (the engine's policy: a year).
     pub ttl: Option<Duration>,
 }
@@ -265,12 +265,12 @@ pub struct ReferenceRules {
 impl ReferenceRules {
     /// A reference in a header.
     pub fn header(name: HeaderName) -> Self {
-        Self { from: ReferenceFrom::Header(name), known: Known::Answer, ttl: None }
+        Self { from: ReferenceFrom::Header(name), known: KnownReference::Replay, ttl: None }
     }
 
     /// A reference in a JSON body, by its pointer: `/payment/reference`.
     pub fn body(pointer: impl Into<String>) -> Self {
-        Self { from: ReferenceFrom::Body(pointer.into()), known: Known::Answer, ttl: None }
+        Self { from: ReferenceFrom::Body(pointer.into()), known: KnownReference::Replay, ttl: None }
     }
 }
 

@@ -5,7 +5,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use onceward_core::{
-    Content, Ended, Operation, OperationId, Outcome, Replay, StateName, Timestamp,
+    Content, Ended, OperationId, OperationStatus, Outcome, Replay, StateName, Timestamp,
 };
 use serde::Serialize;
 
@@ -84,7 +84,7 @@ impl Question {
         answer.unwrap_or_else(|problem| refused(problem, &shared.format))
     }
 
-    async fn look(self, shared: &Shared, head: &Parts) -> Result<Operation, Problem> {
+    async fn look(self, shared: &Shared, head: &Parts) -> Result<OperationStatus, Problem> {
         if !matches!(head.method, Method::GET | Method::HEAD) {
             return Err(Problem::new(Code::OperationNotFound)
                 .status(StatusCode::METHOD_NOT_ALLOWED)
@@ -99,7 +99,7 @@ impl Question {
             tracing::warn!(%error, "the store");
             Problem::new(Code::StoreUnavailable).retry_after(shared.engine.policy().retry_after())
         })?;
-        let owner = |it: &Operation| {
+        let owner = |it: &OperationStatus| {
             (it.scope.tenant(), it.scope.caller()) == (asking.tenant(), asking.caller())
         };
         found.filter(owner).ok_or_else(nowhere)
@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    fn status(&self, operation: &Operation) -> Response<Bytes> {
+    fn status(&self, operation: &OperationStatus) -> Response<Bytes> {
         let problem = (operation.standing == StateName::Unknown).then(|| {
             let problem = self.outcome_unknown(operation.id);
             serde_json::from_slice(problem.into_response(&self.format).body()).unwrap_or_default()
@@ -158,7 +158,7 @@ impl Shared {
     /// The answer that the first request got, as every retry gets it.
     async fn result<R>(
         &self,
-        operation: Operation,
+        operation: OperationStatus,
         accept: &Accept,
     ) -> Result<Response<Body<R>>, Problem> {
         let ended = match operation.standing {

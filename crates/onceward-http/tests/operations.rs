@@ -8,7 +8,7 @@ use bytes::Bytes;
 use common::*;
 use http::{HeaderName, Request, Response};
 use http_body_util::Full;
-use onceward_core::Known;
+use onceward_core::KnownReference;
 use onceward_http::{
     Fate, InProgress, Onceward, OncewardLayer, ReferenceRules, Rules, Sensitive, Source,
 };
@@ -185,7 +185,7 @@ async fn a_new_key_with_a_known_reference_gets_the_first_answer() {
 async fn a_reference_can_be_in_a_header_and_refuse_every_other_key() {
     let (bench, counter) = (Bench::new(), Counter::default());
     let mut reference = ReferenceRules::header(HeaderName::from_static("x-payment"));
-    reference.known = Known::Conflict;
+    reference.known = KnownReference::Conflict;
     let layer = bench.layer(referring(reference));
     let with = |key: &str, reference: &str| {
         let mut request = post(key, "{}");

@@ -1,4 +1,4 @@
-//! Waiting longer and longer between attempts.
+//! Pauses between attempts.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::clock::Ambient;
 const FIRST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Doubling pauses with jitter, so that many who failed together do not return together.
+/// Doubling pauses with jitter, so that callers that failed together do not retry together.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     doublings: u32,

@@ -1,4 +1,4 @@
-//! Shutting down without leaving claims behind.
+//! Shutdown that leaves no claim behind.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -6,31 +6,31 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::lanes::{Lane, Lanes};
+use crate::per_thread::{PerThread, ThreadSlot};
 
-/// Counts what is alive and tells it when time is up.
+/// Counts live claims and tells them when the drain's time is up.
 ///
-/// All in one order (`SeqCst`): the last one to leave sees that a drain has begun, or the
-/// drain sees that nobody is left. A permit that comes in after that sees the drain, and is taken
-/// back: so from then on lanes only empty, and may be counted one by one. At worst that misses a
-/// withdrawal that just begins, under which nothing has run.
+/// All accesses are in one order (`SeqCst`): the last claim to leave sees that a drain has begun,
+/// or the drain sees that no claim is left. A permit that is issued after that sees the drain and is
+/// revoked. So counts only fall from then on, and may be read one by one. At worst that misses a
+/// withdrawal that is just beginning, under which nothing has run.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     closed: AtomicBool,
-    live: Lanes<AtomicUsize>,
+    live: PerThread<AtomicUsize>,
     last_left: Notify,
     cut: AtomicBool,
     cut_off: Notify,
 }
 
-/// What a drain came to.
+/// Result of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Drained {
-    /// Everything that ran was settled in time.
+    /// All running operations were settled in time.
     Finished,
-    /// The limit came first; that many were marked unknown.
+    /// The limit came first, and the operations still running were marked unknown.
     CutOff {
-        /// How many were still running.
+        /// Number of marked operations.
         marked: usize,
     },
 }
@@ -41,19 +41,19 @@ impl Drain {
     }
 
     /// Counts one more until the guard is dropped.
-    pub(super) fn live(&self) -> Live<'_> {
-        Live(self, self.enter())
+    pub(super) fn guard(&self) -> DrainGuard<'_> {
+        DrainGuard(self, self.enter())
     }
 
-    /// Counts one more, which has to [`leave`](Self::leave) where it came in.
-    pub(super) fn enter(&self) -> Lane {
-        let (lane, live) = self.live.here();
+    /// Counts one more, which has to [`leave`](Self::leave) the slot that it entered.
+    pub(super) fn enter(&self) -> ThreadSlot {
+        let (slot, live) = self.live.current();
         live.fetch_add(1, SeqCst);
-        lane
+        slot
     }
 
-    pub(super) fn leave(&self, lane: Lane) {
-        if self.live.at(lane).fetch_sub(1, SeqCst) == 1 && self.is_closed() {
+    pub(super) fn leave(&self, slot: ThreadSlot) {
+        if self.live.at(slot).fetch_sub(1, SeqCst) == 1 && self.is_closed() {
             self.last_left.notify_waiters();
         }
     }
@@ -62,21 +62,22 @@ impl Drain {
         self.live.iter().map(|live| live.load(SeqCst)).sum()
     }
 
-    /// Takes nothing new, waits for what lives, and at the limit has it `cut` off.
+    /// Refuses new claims and waits for live ones. At the limit, calls `cut` to end those left.
     pub(super) async fn run(&self, limit: Duration, cut: impl FnOnce()) -> Drained {
         self.closed.store(true, SeqCst);
-        if timeout(limit, self.nobody_left()).await.is_ok() {
+        if timeout(limit, self.empty()).await.is_ok() {
             return Drained::Finished;
         }
         let marked = self.count();
         self.cut.store(true, SeqCst);
         self.cut_off.notify_waiters();
         cut();
-        self.nobody_left().await;
+        self.empty().await;
         Drained::CutOff { marked }
     }
 
-    async fn nobody_left(&self) {
+    /// Returns when no claim is live.
+    async fn empty(&self) {
         loop {
             let last_left = self.last_left.notified();
             if self.count() == 0 {
@@ -86,16 +87,11 @@ impl Drain {
         }
     }
 
-    /// Whether what still runs was to be marked unknown, and whatever comes now too.
-    pub(super) fn is_cut_off(&self) -> bool {
-        self.cut.load(SeqCst)
-    }
-
     /// Returns when a drain's limit is reached.
     pub(super) async fn cut_off(&self) {
         loop {
             let cut_off = self.cut_off.notified();
-            if self.is_cut_off() {
+            if self.cut.load(SeqCst) {
                 return;
             }
             cut_off.await;
@@ -103,11 +99,11 @@ impl Drain {
     }
 }
 
-/// Something that a drain waits for.
+/// Work that a drain waits for.
 #[derive(Debug)]
-pub(super) struct Live<'d>(&'d Drain, Lane);
+pub(super) struct DrainGuard<'d>(&'d Drain, ThreadSlot);
 
-impl Drop for Live<'_> {
+impl Drop for DrainGuard<'_> {
     fn drop(&mut self) {
         self.0.leave(self.1);
     }

@@ -1,14 +1,34 @@
-//! The engine: turns an intent into one of execute, replay or reject.
+//! The engine: decides for an intent to execute, replay or reject.
+//!
+//! A `begin` walks: `reference` (where the intent lives) → `claim_sender` (until the answer is
+//! known) → `waiters` (while another owner runs) → `permit`. Meanwhile `lease_renewer` renews,
+//! and what a permit leaves undone goes to `background_settlement`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | `Engine`: `begin`, `recall`, `operation`, `drain`; its builder |
+//! | `reference` | intents with a business reference |
+//! | `claim_sender` | a claim until its answer is known, or withdrawn |
+//! | `claim_handle` | a granted claim and its store calls |
+//! | `lease_clock` | how long the owner may rely on its lease |
+//! | `lease_renewer` | renewal of all leases by one task for each runtime |
+//! | `permit` | the right to run: complete, fail, unknown, release |
+//! | `background_settlement` | settlements after their permit is gone |
+//! | `waiters` | duplicates that wait for the running owner |
+//! | `drain` | shutdown |
+//! | `backoff` | pauses between attempts |
+//! | `rebuilder` | replies made from a stored reference |
 
+mod background_settlement;
 mod backoff;
-mod claiming;
+mod claim_handle;
+mod claim_sender;
 mod drain;
-mod held;
-mod keeper;
-mod leftover;
-mod life;
+mod lease_clock;
+mod lease_renewer;
 mod permit;
-mod referring;
+mod rebuilder;
+mod reference;
 mod waiters;
 
 use std::fmt;
@@ -19,35 +39,31 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{Ambient, SystemAmbient};
-use crate::fingerprint::Fingerprint;
-use crate::ids::OperationId;
-use crate::intent::{Identity, Intent, RecordId};
-use crate::operation::Operation;
-use crate::outcome::{Content, Ended, Replay};
+use crate::intent::{Difference, Fingerprint, Identity, Intent, OperationId, RecordId};
 use crate::policy::{OnLapse, Policy, PolicyBuilder};
-use crate::record::StateName;
-use crate::resolver::{BoxError, Rebuilder, Recovery};
-use crate::sketch::Difference;
+use crate::record::{Content, Ended, OperationStatus, Replay, StateName};
 use crate::store::{Claim, FullStore, StoreError};
+use crate::unknown::{BoxError, Recovery};
 pub use drain::Drained;
-pub use permit::{Grant, Lost, Permit, Settled};
+pub use permit::{Grant, LeaseLost, Permit, Settled};
+pub use rebuilder::Rebuilder;
 
-use claiming::PendingClaim;
+use claim_sender::ClaimSender;
 use drain::Drain;
-use keeper::Keepers;
+use lease_renewer::LeaseRenewers;
 use waiters::Waiters;
 
 /// Decides for each intent: execute it, replay it, or reject it.
 ///
-/// Cheap to clone; clones share the store and the waiters. One engine serves many
-/// operations: give each its policy by [`Engine::with_policy`].
+/// Cheap to clone; clones share the store and the waiters. One engine serves many operations:
+/// [`Engine::with_policy`] gives each its policy.
 #[derive(Clone)]
-pub struct Engine(Arc<Guarding>);
+pub struct Engine(Arc<EngineInner>);
 
-/// In one allocation: every permit has its engine, and so counts one owner more, not two. What is
-/// read has cache lines of its own, beside the count.
+/// One allocation, because every permit clones its engine: one counter to increment, not two.
+/// Aligned so that the fields do not share a cache line with that counter.
 #[repr(align(128))]
-struct Guarding {
+struct EngineInner {
     shared: Arc<Shared>,
     policy: Policy,
 }
@@ -60,18 +76,18 @@ struct Shared {
     rebuilder: Option<Arc<dyn Rebuilder>>,
     waiters: Waiters,
     drain: Drain,
-    keepers: Keepers,
+    renewers: LeaseRenewers,
 }
 
-/// What to do about an intent.
+/// Decision about an intent.
 #[derive(Debug)]
 #[must_use]
 pub enum Begin {
-    /// Run it, and say by the permit what came of it.
+    /// Run it, and settle the permit.
     Execute(Permit),
-    /// It was done before: this is what came of it.
+    /// Answer with its first outcome.
     Replay(Replay),
-    /// Neither.
+    /// Refuse it.
     Reject(Rejection),
 }
 
@@ -81,30 +97,30 @@ pub enum Rejection {
     /// The key was used for another request. Never retry with it.
     #[error("the key was used for another request; a new request needs a new key")]
     Mismatch {
-        /// In which of the intent's parts the two differ, as far as that is known.
+        /// The intent's parts that differ, as far as known.
         difference: Difference,
     },
-    /// The first attempt is still running. Retry with the same key, later.
+    /// The first attempt is still running. Retry later with the same key.
     #[error("operation {operation} is still running; retry with the same key in {retry_after:?}")]
     Running {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// When to come again.
+        /// Time to wait before the retry.
         retry_after: Duration,
     },
-    /// Nobody can prove what happened. Look at the operation, do not retry blindly.
-    #[error("nobody can prove what happened to operation {operation}; look before you retry")]
+    /// It cannot be proved what happened. Look the operation up, do not retry blindly.
+    #[error("the outcome of operation {operation} is unknown; look it up before you retry")]
     Unknown {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
     },
-    /// The business reference belongs to another request, or to another key where the first one
-    /// keeps it for itself.
+    /// The business reference belongs to another request, or to another key where
+    /// [`KnownReference::Conflict`](crate::KnownReference::Conflict) says so.
     #[error("the business reference belongs to another request")]
     ReferenceTaken {
-        /// The operation that it belongs to, if that is still there.
+        /// The operation that it belongs to, if its record still exists.
         operation: Option<OperationId>,
-        /// In which of the intent's parts the two differ, as far as that is known.
+        /// The intent's parts that differ, as far as known.
         difference: Difference,
     },
     /// The key is past its retention. Look the resource up first.
@@ -112,7 +128,7 @@ pub enum Rejection {
     Expired,
 }
 
-/// Why the engine could not decide. Nothing was executed, and the same key is safe.
+/// Why the engine could not decide. Nothing was executed; a retry with the same key is safe.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BeginError {
@@ -120,14 +136,14 @@ pub enum BeginError {
     #[error("the store is unavailable; nothing was executed")]
     Unavailable(#[source] StoreError),
     /// The engine is shutting down.
-    #[error("shutting down; nothing was executed")]
+    #[error("the engine is shutting down; nothing was executed")]
     Draining,
     /// The operation was done, but its reply could not be rebuilt.
     #[error("the reply of operation {operation} could not be rebuilt")]
     Rebuild {
-        /// The operation's name.
+        /// The operation's id.
         operation: OperationId,
-        /// What the rebuilder said.
+        /// The rebuilder's error.
         #[source]
         source: BoxError,
     },
@@ -151,19 +167,19 @@ impl Engine {
         }
     }
 
-    /// The same engine, guarding by another policy.
+    /// The same engine with another policy.
     #[must_use]
     pub fn with_policy(&self, policy: Policy) -> Self {
-        Self(Arc::new(Guarding { shared: Arc::clone(&self.0.shared), policy }))
+        Self(Arc::new(EngineInner { shared: Arc::clone(&self.0.shared), policy }))
     }
 
-    /// The same engine with a few settings changed that keep the policy valid.
+    /// The same engine with settings changed in a way that keeps the policy valid.
     pub(crate) fn reconfigured(&self, change: impl FnOnce(PolicyBuilder) -> PolicyBuilder) -> Self {
         let policy = change(self.policy().to_builder()).build();
         self.with_policy(policy.unwrap_or_else(|invalid| unreachable!("{invalid}")))
     }
 
-    /// The policy it guards by.
+    /// Its policy.
     pub fn policy(&self) -> &Policy {
         &self.0.policy
     }
@@ -172,12 +188,12 @@ impl Engine {
         &self.0.shared
     }
 
-    /// How it makes record ids.
+    /// Makes its record ids.
     pub fn identity(&self) -> &Identity {
         &self.shared().identity
     }
 
-    /// Whether unknown outcomes are found out: the engine has a [`Recovery`].
+    /// True if it has a [`Recovery`], which finds out unknown outcomes.
     pub fn has_recovery(&self) -> bool {
         self.shared().recovery.is_some()
     }
@@ -187,8 +203,7 @@ impl Engine {
     /// May be dropped at any point: a claim that was under way is withdrawn.
     pub async fn begin(&self, intent: &Intent) -> Result<Begin, BeginError> {
         match &intent.reference {
-            // In boxes, here and below: what is rare makes neither every request's future larger
-            // nor the code that it goes through.
+            // Rare branches are boxed, here and below, to keep every request's future small.
             Some(reference) => self.begin_by_reference(intent, reference).boxed().await,
             None => {
                 let id = self.shared().identity.record_id(&intent.scope, &intent.key);
@@ -197,23 +212,23 @@ impl Engine {
         }
     }
 
-    /// What [`begin`](Self::begin) would replay to an intent that lives in this record, where
-    /// the store can say that at once. `None` says nothing: begin, to know.
+    /// Returns what [`begin`](Self::begin) would replay to an intent that lives in this record,
+    /// where the store can tell at once. `None` tells nothing: call `begin`.
     pub fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
         if self.shared().drain.is_closed() {
             return None;
         }
         let replay = self.shared().store.recall(id, fingerprint)?;
-        // A reference is made into a reply first, which takes its time.
+        // `begin` rebuilds a reference, which takes time.
         (!self.is_to_be_rebuilt(&replay)).then_some(replay)
     }
 
-    /// Whether [`recall`](Self::recall) ever says anything: the store decides.
+    /// True if the store supports [`recall`](Self::recall).
     pub fn recalls(&self) -> bool {
         self.shared().store.recalls()
     }
 
-    /// Decides about an intent by the record that it lives in.
+    /// Decides about an intent that lives in this record.
     async fn begin_record(&self, id: &RecordId, intent: &Intent) -> Result<Begin, BeginError> {
         if let Some(recovery) = &self.shared().recovery
             && !recovery.is_registered()
@@ -243,15 +258,15 @@ impl Engine {
         }
     }
 
-    /// Claims again and again while somebody else runs.
+    /// Claims until the running owner has settled, or time is up.
     async fn claim_until(
         &self,
         id: &RecordId,
         intent: &Intent,
         give_up: Instant,
     ) -> Result<Begin, BeginError> {
-        // Watching starts before the first claim, so that no wake-up falls between.
-        let waiter = self.shared().waiters.watch(id);
+        // Registered before the first claim, so that no wake-up is missed.
+        let waiter = self.shared().waiters.register(id);
         loop {
             let next = waiter.next();
             let begin = self.claim(id, intent).await?;
@@ -269,9 +284,9 @@ impl Engine {
         if self.shared().drain.is_closed() {
             return Err(BeginError::Draining);
         }
-        let mut pending = PendingClaim::new(self, *id, intent);
-        let claim = pending.send().await?;
-        match self.decided(&mut pending, claim, intent)? {
+        let mut sender = ClaimSender::new(self, *id, intent);
+        let claim = sender.send().await?;
+        match self.interpret(&mut sender, claim, intent)? {
             Begin::Replay(replay) if self.is_to_be_rebuilt(&replay) => {
                 self.rebuilt(replay).boxed().await
             }
@@ -279,16 +294,16 @@ impl Engine {
         }
     }
 
-    /// What the answer to a claim means.
-    fn decided(
+    /// Turns the answer to a claim into a decision.
+    fn interpret(
         &self,
-        pending: &mut PendingClaim<'_>,
+        sender: &mut ClaimSender<'_>,
         claim: Claim,
         intent: &Intent,
     ) -> Result<Begin, BeginError> {
         Ok(match claim {
             Claim::Granted { lease, operation, attempt } => {
-                Begin::Execute(pending.permit(lease, operation, attempt)?)
+                Begin::Execute(sender.permit(lease, operation, attempt)?)
             }
             Claim::Completed { operation, outcome } => {
                 Begin::Replay(Replay { operation, ended: Ended::Completed, outcome })
@@ -303,24 +318,24 @@ impl Engine {
             Claim::Unknown { operation } => Begin::Reject(Rejection::Unknown { operation }),
             Claim::Mismatch { first } => {
                 let identity = &self.shared().identity;
-                let difference = identity.compare(pending.id(), &first, &intent.parts);
+                let difference = identity.compare(sender.id(), &first, &intent.parts);
                 Begin::Reject(Rejection::Mismatch { difference })
             }
             Claim::Expired => Begin::Reject(Rejection::Expired),
         })
     }
 
-    /// Records the resolver's first use before the first claim. A store that fails is met again
-    /// by the claim; until this succeeds, operations count as older than the resolver.
+    /// Records the resolver's first use before the first claim. Errors are ignored: the claim
+    /// meets them too. Until this succeeds, operations count as older than the resolver.
     async fn register(&self, recovery: &Recovery) {
         match timeout(self.policy().call_timeout(), recovery.register()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the resolver's first use is not stored"),
+            Ok(Err(error)) => tracing::debug!(%error, "the resolver's first use is not stored yet"),
             Err(_) => tracing::debug!("the resolver's first use was not stored in time"),
         }
     }
 
-    /// Asks the resolver about an unknown record; false where there is nobody to ask.
+    /// Asks the resolver about an unknown record. False if it was not asked.
     async fn ask_resolver(&self, id: &RecordId) -> bool {
         let Some(recovery) = &self.shared().recovery else { return false };
         if self.policy().on_lapse() != OnLapse::Resolve {
@@ -329,13 +344,13 @@ impl Engine {
         let asking = recovery.recover_one(id, self.policy().retention());
         match timeout(self.policy().claim_patience(), asking).await {
             Ok(Ok(recovered)) => tracing::debug!(?recovered, "asked the resolver"),
-            Ok(Err(error)) => tracing::warn!(%error, "the verdict could not be stored"),
+            Ok(Err(error)) => tracing::warn!(%error, "the resolver's verdict could not be stored"),
             Err(_) => tracing::warn!("the resolver did not answer in time"),
         }
         true
     }
 
-    /// Whether what is stored is a reference, and somebody makes a reply of it.
+    /// True if a reference is stored, and a rebuilder is set.
     fn is_to_be_rebuilt(&self, replay: &Replay) -> bool {
         replay.outcome.content == Content::Reference && self.shared().rebuilder.is_some()
     }
@@ -349,23 +364,25 @@ impl Engine {
         Ok(Begin::Replay(replay))
     }
 
-    /// An operation by its name, for whoever may see it: the caller checks whose it is.
-    pub async fn operation(&self, id: &OperationId) -> Result<Option<Operation>, StoreError> {
+    /// Returns the status of an operation. The caller checks who may see it.
+    pub async fn operation(&self, id: &OperationId) -> Result<Option<OperationStatus>, StoreError> {
         let store = &self.shared().store;
         let Some(record) = store.find(id).await? else { return Ok(None) };
         let standing = match record.state.name() {
             StateName::Running if store.is_unknown(&record).await? => StateName::Unknown,
             StateName::Running => StateName::Running,
-            // Nothing is decided by this clock; by the store's, the record is there.
+            // This clock decides only how a settled record is shown: expired, or not any more.
             name => record.standing(self.shared().ambient.now()).unwrap_or(name),
         };
-        Ok(Some(Operation::of(record, standing)))
+        Ok(Some(OperationStatus::of(record, standing)))
     }
 
-    /// Stops taking new intents and waits for running ones; those still running after
-    /// `limit` are marked unknown at once instead of when their leases lapse.
+    /// Refuses new intents and waits for running ones. Those still running after `limit` are
+    /// marked unknown at once, and not only when their leases lapse.
     pub async fn drain(&self, limit: Duration) -> Drained {
-        let cut_off = || self.shared().keepers.take_all().into_iter().for_each(leftover::cut_off);
+        let cut_off = || {
+            self.shared().renewers.take_all().into_iter().for_each(background_settlement::cut_off);
+        };
         self.shared().drain.run(limit, cut_off).await
     }
 }
@@ -388,37 +405,37 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// How operations are guarded.
+    /// The policy of its operations.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// How record ids are made. Every engine on the store needs the same.
+    /// Makes record ids. All engines on a store need the same.
     pub fn identity(mut self, identity: Identity) -> Self {
         self.identity = identity;
         self
     }
 
-    /// Whom to ask about unknown outcomes, where the policy is [`OnLapse::Resolve`].
+    /// Finds out unknown outcomes where the policy is [`OnLapse::Resolve`].
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = Some(recovery);
         self
     }
 
-    /// Who makes replies from references.
+    /// Makes replies from stored references.
     pub fn rebuilder(mut self, rebuilder: Arc<dyn Rebuilder>) -> Self {
         self.rebuilder = Some(rebuilder);
         self
     }
 
-    /// Where time and randomness come from, for simulations.
+    /// Source of time and randomness, for simulations.
     pub fn ambient(mut self, ambient: Arc<dyn Ambient>) -> Self {
         self.ambient = ambient;
         self
     }
 
-    /// The engine.
+    /// Builds the engine.
     pub fn build(self) -> Engine {
         let Self { store, ambient, identity, recovery, rebuilder, policy } = self;
         let shared = Shared {
@@ -429,9 +446,9 @@ impl EngineBuilder {
             rebuilder,
             waiters: Waiters::default(),
             drain: Drain::default(),
-            keepers: Keepers::default(),
+            renewers: LeaseRenewers::default(),
         };
-        Engine(Arc::new(Guarding { shared: Arc::new(shared), policy }))
+        Engine(Arc::new(EngineInner { shared: Arc::new(shared), policy }))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The right to run an operation, and the duty to say what came of it.
+//! The right to run an operation, and the duty to settle it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
-use super::held::Held;
-use super::keeper::{Kept, Place};
-use super::leftover;
-use crate::ids::{DownstreamKey, Fence, OperationId};
-use crate::outcome::{Ended, Outcome};
+use super::background_settlement;
+use super::claim_handle::ClaimHandle;
+use super::lease_renewer::{Position, TrackedClaim};
+use crate::intent::{DownstreamKey, OperationId};
+use crate::record::{Ended, Fence, Outcome};
 use crate::store::{SettleRequest, Settlement};
 
-/// What a handler may know about the grant it runs under. Cheap to clone.
+/// The part of a [`Permit`] that a handler may see. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Grant {
     operation: OperationId,
@@ -23,155 +23,156 @@ pub struct Grant {
     term: Term,
 }
 
-/// How long a grant lasts.
+/// Duration of a grant.
 #[derive(Debug, Clone)]
 enum Term {
     /// As long as the lease.
-    Leased(Arc<Held>),
+    Leased(Arc<ClaimHandle>),
+    /// As long as the process.
     Endless,
 }
 
 /// Why a grant no longer covers new effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Lost {
+pub enum LeaseLost {
     /// The lease was not renewed in time.
     #[error("the lease has lapsed; begin no new effect")]
     Lapsed,
-    /// The store says that somebody else decides now.
-    #[error("the lease is held by somebody else; begin no new effect")]
+    /// Another owner took over, or the operation was settled.
+    #[error("another owner holds the lease, or the operation is settled; begin no new effect")]
     Stale,
     /// The store no longer has the record: it has lost data.
     #[error("the store has lost the record; begin no new effect")]
     Missing,
     /// The engine is shutting down, and the outcome was marked unknown.
-    #[error("shutting down; begin no new effect")]
+    #[error("the engine is shutting down; begin no new effect")]
     Drained,
 }
 
-/// The deadline of a grant without a lease is always so far: longer than any process lasts.
+/// Time to the deadline of a grant without a lease: longer than any process lasts.
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 impl Grant {
-    /// A grant that needs no lease, because what is done under it counts only together with
-    /// its settlement: in one transaction. It is never lost.
+    /// A grant without a lease, for work that is committed in one transaction with its
+    /// settlement. It is never lost.
     pub fn without_lease(operation: OperationId, fence: Fence, attempt: u32) -> Self {
         Self { operation, fence, attempt, term: Term::Endless }
     }
 
-    /// The operation's name.
+    /// The operation's id.
     pub fn operation(&self) -> OperationId {
         self.operation
     }
 
-    /// The fence, for conditional writes: refuse any that carry a lower one.
+    /// The fence, for conditional writes: refuse writes with a lower one.
     pub fn fence(&self) -> Fence {
         self.fence
     }
 
-    /// Which attempt at the operation this is, counted from one.
+    /// Number of this attempt at the operation, counted from one.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// The idempotency key to hand to the next system; the same on every attempt.
+    /// The idempotency key for the next system, the same on every attempt.
     pub fn downstream_key(&self) -> DownstreamKey {
         DownstreamKey::of(&self.operation)
     }
 
-    /// Until when effects may be begun. Moves on as the lease is renewed.
+    /// The time until which effects may be begun. Each renewal moves it.
     pub fn deadline(&self) -> Instant {
         match &self.term {
-            Term::Leased(held) => held.life.deadline(),
+            Term::Leased(handle) => handle.lease.deadline(),
             Term::Endless => Instant::now() + FOR_EVER,
         }
     }
 
-    /// Whether effects may still be begun. Ask before each one: a process that was stopped
-    /// for a while does not notice by itself.
-    pub fn check(&self) -> Result<(), Lost> {
+    /// Checks that effects may still be begun. Call it before each one: a process that was
+    /// paused does not notice by itself.
+    pub fn check(&self) -> Result<(), LeaseLost> {
         match &self.term {
-            Term::Leased(held) => held.life.check(),
+            Term::Leased(handle) => handle.lease.check(),
             Term::Endless => Ok(()),
         }
     }
 
     /// Returns once effects may no longer be begun.
-    pub async fn lost(&mut self) -> Lost {
+    pub async fn lost(&mut self) -> LeaseLost {
         match &self.term {
-            Term::Leased(held) => held.life.lost().await,
+            Term::Leased(handle) => handle.lease.lost().await,
             Term::Endless => std::future::pending().await,
         }
     }
 }
 
-/// The right to run an operation. The lease is renewed in the background as long as the
-/// permit is held.
+/// The right to run an operation. The lease is renewed in the background while the permit
+/// lives.
 ///
-/// Dropping it says *nobody knows*: the record becomes unknown. Only
-/// [`release`](Permit::release) says that nothing happened. Settling survives being
-/// dropped: what was called is carried through, even if nobody awaits it.
+/// Dropping it makes the record unknown. Only [`release`](Permit::release) says that nothing
+/// happened. A settlement survives its future: once called it is carried through, awaited or
+/// not.
 #[must_use = "dropping a permit leaves the outcome unknown"]
 #[derive(Debug)]
 pub struct Permit {
     grant: Grant,
-    unsettled: Unsettled,
+    claim: UnsettledClaim,
 }
 
-/// Whether a settlement counts.
+/// Result of a settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Settled {
-    /// It is stored; every retry will see it.
+    /// Stored; every retry gets it.
     Durable,
-    /// The store cannot be reached. The settlement is tried again in the background, the
-    /// lease renewed meanwhile; if it never lands, the record is unknown. Under
-    /// [`OnLapse::Takeover`](crate::OnLapse::Takeover) do not answer it as final: the next
-    /// owner may come to another outcome.
+    /// Not stored yet: the store cannot be reached. The settlement is retried in the
+    /// background and the lease renewed meanwhile; if it is never stored, the record is unknown.
+    /// Under [`OnLapse::Takeover`](crate::OnLapse::Takeover) do not answer it as final: the
+    /// next owner may come to another outcome.
     Pending,
-    /// Refused: the fence has moved, or other evidence settled the matter. What the caller
-    /// was about to answer is not the outcome that counts.
+    /// Refused: the fence has moved, or evidence settled the operation. The caller's outcome
+    /// is not the one that counts.
     Superseded,
     /// The store no longer has the record: it has lost data.
     Missing,
 }
 
 impl Permit {
-    /// A permit for a claim whose lease is first to be renewed at `renew_at`.
+    /// Issues the permit of a claim whose first renewal is due at `renew_at`.
     pub(super) fn issue(
-        held: Arc<Held>,
+        handle: Arc<ClaimHandle>,
         operation: OperationId,
         attempt: u32,
         renew_at: Instant,
     ) -> Self {
-        let (fence, term) = (held.holder.fence, Term::Leased(Arc::clone(&held)));
-        let place = held.keeper().keep(Arc::clone(&held), renew_at);
-        let unsettled = Unsettled { held, place: Some(place) };
-        Self { grant: Grant { operation, fence, attempt, term }, unsettled }
+        let (fence, term) = (handle.holder.fence, Term::Leased(Arc::clone(&handle)));
+        let position = handle.renewer().track(Arc::clone(&handle), renew_at);
+        let claim = UnsettledClaim { handle, position: Some(position) };
+        Self { grant: Grant { operation, fence, attempt, term }, claim }
     }
 
-    /// Takes it back before anybody has it. Says nothing about the claim.
+    /// Revokes a permit that was not handed out. Settles nothing.
     #[cold]
     pub(super) fn revoke(mut self) {
-        let _no_longer_kept = self.unsettled.take();
+        let _untracked = self.claim.take();
     }
 
-    /// What a handler may know.
+    /// The grant, for the handler.
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// It succeeded: every retry gets this outcome.
+    /// Settles as succeeded: every retry gets this outcome.
     pub fn complete(self, outcome: Outcome) -> impl Future<Output = Settled> {
         self.end(Ended::Completed, outcome)
     }
 
-    /// It failed for good: every retry gets this outcome.
+    /// Settles as failed for good: every retry gets this outcome.
     pub fn fail(self, outcome: Outcome) -> impl Future<Output = Settled> {
         self.end(Ended::Failed, outcome)
     }
 
-    /// It ended in one of the two ways: every retry gets this outcome.
+    /// Settles as completed or failed: every retry gets this outcome.
     pub fn end(self, ended: Ended, outcome: Outcome) -> impl Future<Output = Settled> {
         self.settle(match ended {
             Ended::Completed => Settlement::Complete(outcome),
@@ -179,29 +180,30 @@ impl Permit {
         })
     }
 
-    /// Nobody knows what happened.
+    /// Settles as unknown: it cannot be proved what happened.
     pub fn unknown(self) -> impl Future<Output = Settled> {
         self.settle(Settlement::Unknown)
     }
 
-    /// Nothing happened: the key is free. After a takeover, the next owner may try.
+    /// Settles as released: nothing happened, and the key is free. After a takeover, only the
+    /// lease ends, and the next owner may try.
     pub fn release(self) -> impl Future<Output = Settled> {
         self.settle(Settlement::Release)
     }
 
     fn settle(self, settlement: Settlement) -> impl Future<Output = Settled> {
-        let Self { grant: Grant { operation, .. }, unsettled } = self;
-        let request = unsettled.held.request(settlement);
-        let settling = Settling { unsettled, request };
+        let Self { grant: Grant { operation, .. }, claim } = self;
+        let request = claim.handle.request(settlement);
+        let settling = PendingSettlement { claim, request };
         async move {
-            // Tried here first, which spares the common case a change of tasks.
-            match settling.unsettled.held.settle(&settling.request).await {
+            // The first try needs no task of its own.
+            match settling.claim.handle.settle(&settling.request).await {
                 Ok(settled) => {
                     settling.done();
                     settled
                 }
                 Err(error) => {
-                    tracing::warn!(%operation, %error, "settling goes on");
+                    tracing::warn!(%operation, %error, "the outcome could not be stored, will retry");
                     settling.go_on().boxed().await
                 }
             }
@@ -217,47 +219,45 @@ impl Deref for Permit {
     }
 }
 
-/// A claim that is not settled as far as its permit knows. Dropped, it leaves word in the
-/// background that nobody knows.
+/// The claim of a permit that was not settled. Dropped, it is marked unknown in the background.
 #[derive(Debug)]
-struct Unsettled {
-    held: Arc<Held>,
-    /// Where it is kept; `None` once it was taken out of there.
-    place: Option<Place>,
+struct UnsettledClaim {
+    handle: Arc<ClaimHandle>,
+    /// Its position in the renewer; `None` after it was taken out.
+    position: Option<Position>,
 }
 
-impl Unsettled {
-    /// Takes the claim out of its keeper's care. `None` if that was done before, here or by a
-    /// drain.
-    fn take(&mut self) -> Option<Kept> {
-        self.held.keeper().take(&self.held, self.place.take()?)
+impl UnsettledClaim {
+    /// Takes the claim out of its renewer. `None` if that was done before, here or by a drain.
+    fn take(&mut self) -> Option<TrackedClaim> {
+        self.handle.renewer().take(&self.handle, self.position.take()?)
     }
 }
 
-impl Drop for Unsettled {
+impl Drop for UnsettledClaim {
     fn drop(&mut self) {
-        self.take().into_iter().for_each(leftover::abandon);
+        self.take().into_iter().for_each(background_settlement::abandon);
     }
 }
 
-/// A claim that is being settled. Dropped, it goes on in the background, so that a caller that
-/// is cancelled meanwhile does not lose what it knew.
+/// A settlement under way. Dropped, it goes on in the background, so a cancelled caller does not
+/// lose its outcome.
 #[derive(Debug)]
-struct Settling {
-    unsettled: Unsettled,
+struct PendingSettlement {
+    claim: UnsettledClaim,
     request: SettleRequest,
 }
 
-impl Settling {
+impl PendingSettlement {
     fn done(mut self) {
-        let _no_longer_kept = self.unsettled.take();
+        let _untracked = self.claim.take();
     }
 
-    /// Goes on in the background, and is awaited for a while.
+    /// Goes on in the background, and waits there for the policy's `settle_wait`.
     async fn go_on(mut self) -> Settled {
-        let settle_wait = self.unsettled.held.engine.policy().settle_wait();
-        let Some(kept) = self.unsettled.take() else { return Settled::Pending }; // a drain's
-        let landed = leftover::settle(kept, self.request.clone());
+        let settle_wait = self.claim.handle.engine.policy().settle_wait();
+        let Some(tracked) = self.claim.take() else { return Settled::Pending }; // a drain took it
+        let landed = background_settlement::settle(tracked, self.request.clone());
         match timeout(settle_wait, landed).await {
             Ok(Ok(settled)) => settled,
             Ok(Err(_)) | Err(_) => Settled::Pending,
@@ -265,10 +265,10 @@ impl Settling {
     }
 }
 
-impl Drop for Settling {
+impl Drop for PendingSettlement {
     fn drop(&mut self) {
-        if let Some(kept) = self.unsettled.take() {
-            drop(leftover::settle(kept, self.request.clone())); // nobody waits
+        if let Some(tracked) = self.claim.take() {
+            drop(background_settlement::settle(tracked, self.request.clone()));
         }
     }
 }

@@ -13,29 +13,29 @@ use tokio::time::{Instant, sleep_until};
 use crate::intent::RecordId;
 use crate::store::FullStore;
 
-/// So that few meet at one lock.
+/// Enough that callers rarely meet at one lock.
 const SHARDS: usize = 16;
 
-/// Wakes whoever waits in this process for a record that is settled in this process.
+/// Wakes the waiters of a record when it is settled in this process.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    /// How many watch: as a rule nobody, which is all that a settlement has to look at. Whoever
-    /// watches is counted before the record is looked at, and whoever settles looks after it.
-    watching: AtomicUsize,
+    /// Registered waiters, usually zero, so `wake` costs one load. A waiter is counted before
+    /// it claims, and `wake` reads the count after the settlement, so no wake-up is missed.
+    registered: AtomicUsize,
     shards: [Mutex<HashMap<RecordId, Arc<Notify>>>; SHARDS],
 }
 
 impl Waiters {
-    /// Watches a record from now on.
-    pub(super) fn watch(&self, id: &RecordId) -> Waiter<'_> {
-        self.watching.fetch_add(1, SeqCst);
+    /// Registers a waiter for a record.
+    pub(super) fn register(&self, id: &RecordId) -> Waiter<'_> {
+        self.registered.fetch_add(1, SeqCst);
         let settled = Arc::clone(self.shard(id).lock().entry(*id).or_default());
         Waiter { waiters: self, id: *id, settled }
     }
 
-    /// Wakes those who watch a record.
+    /// Wakes all waiters of a record.
     pub(super) fn wake(&self, id: &RecordId) {
-        if self.watching.load(SeqCst) == 0 {
+        if self.registered.load(SeqCst) == 0 {
             return;
         }
         if let Some(settled) = self.shard(id).lock().get(id) {
@@ -48,7 +48,7 @@ impl Waiters {
     }
 }
 
-/// One who watches a record. Leaving (by time-out, too) touches nothing but this.
+/// One registered waiter. Dropping it (after a time-out, too) removes only itself.
 #[derive(Debug)]
 pub(super) struct Waiter<'a> {
     waiters: &'a Waiters,
@@ -57,12 +57,12 @@ pub(super) struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    /// The next wake-up from now on, to be taken *before* looking at the record.
+    /// The next wake-up from now on. Take it *before* claiming.
     pub(super) fn next(&self) -> Notified<'_> {
         self.settled.notified()
     }
 
-    /// Returns when the record may have changed, and at `latest` in any case.
+    /// Returns when the record may have changed, at `latest` in any case.
     pub(super) async fn wait(&self, next: Notified<'_>, store: &dyn FullStore, latest: Instant) {
         tokio::select! {
             biased;
@@ -76,11 +76,11 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if let Entry::Occupied(settled) = self.waiters.shard(&self.id).lock().entry(self.id)
-            // The map's own and this one's.
+            // The map's reference and this one: no other waiter is left.
             && Arc::strong_count(settled.get()) == 2
         {
             settled.remove();
         }
-        self.waiters.watching.fetch_sub(1, SeqCst);
+        self.waiters.registered.fetch_sub(1, SeqCst);
     }
 }

@@ -89,7 +89,7 @@ pub(crate) async fn rejected(engine: &Engine, key: &str) -> Rejection {
     }
 }
 
-/// Lets background tasks run, without time passing to speak of.
+/// Lets background tasks run, in little time.
 pub(crate) async fn settle_down() {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }

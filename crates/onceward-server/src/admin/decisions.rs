@@ -5,7 +5,7 @@
 
 use http::StatusCode;
 use onceward_core::{
-    Decided, Decision, Fence, Fenced, LossAccepted, OperationId, Query, Record, RecordId,
+    Decision, DecisionKind, Fence, Fenced, LossAccepted, OperationId, Query, Record, RecordId,
     ResolveRequest, Retention, State, StateName, StoreError, SystemAmbient, Verdict,
 };
 use onceward_stores::sealed;
@@ -21,7 +21,7 @@ use crate::config::Role;
 struct Order {
     record: Record,
     verdict: Verdict,
-    decided: Decided,
+    decided: DecisionKind,
     evidence: String,
     retention: Retention,
 }
@@ -42,7 +42,7 @@ impl AdminService {
             retention: self.retention.retention(&record.scope, order.keep()?),
             evidence: format!("{why} (reply {status}, {bytes} bytes, sha256 {digits}…)"),
             verdict: Verdict::Happened(outcome),
-            decided: Decided::Happened,
+            decided: DecisionKind::Happened,
             record,
         })
         .await
@@ -58,7 +58,7 @@ impl AdminService {
             retention: self.retention.retention(&record.scope, None),
             evidence: reason(&order.reason)?.to_owned(),
             verdict: Verdict::DidNotHappen,
-            decided: Decided::DidNotHappen,
+            decided: DecisionKind::DidNotHappen,
             record,
         })
         .await
@@ -86,7 +86,7 @@ impl AdminService {
         let decision = Decision {
             operation: OperationId::draw(&ambient, &RecordId::from_bytes([0; 32])),
             fence: Fence(0),
-            decided: Decided::LossAccepted,
+            decided: DecisionKind::LossAccepted,
             by: by.clone(),
             evidence: why,
         };
@@ -138,7 +138,7 @@ impl AdminService {
         match self.store.resolve(&order.request()).await.map_err(told)? {
             Fenced::Applied(()) => {}
             Fenced::Stale | Fenced::Missing => {
-                let superseded = Decision { decided: Decided::Superseded, ..decision };
+                let superseded = Decision { decided: DecisionKind::Superseded, ..decision };
                 self.decisions.write(&superseded).await.map_err(told)?;
                 return Err(settled("Somebody else has settled it meanwhile."));
             }

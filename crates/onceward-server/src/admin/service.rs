@@ -6,8 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::StatusCode;
 use onceward_core::{
-    Clock, Decisions, INTERNAL_TENANT, Identity, OperationId, Query, Record, State, StateName,
-    StoreError, StoreErrorKind, SystemAmbient, Timestamp, Written,
+    Clock, DecisionLog, INTERNAL_TENANT, Identity, LoggedDecision, OperationId, Query, Record,
+    State, StateName, StoreError, StoreErrorKind, SystemAmbient, Timestamp,
 };
 use onceward_stores::SharedStore;
 
@@ -27,7 +27,7 @@ use crate::config::Role;
 #[derive(Clone)]
 pub(crate) struct AdminService {
     pub(super) store: SharedStore,
-    pub(super) decisions: Decisions,
+    pub(super) decisions: DecisionLog,
     pub(super) retention: Arc<RetentionRules>,
     pub(super) caller: Arc<Caller>,
     clock: Arc<SystemAmbient>,
@@ -41,7 +41,7 @@ impl AdminService {
         retention: Arc<RetentionRules>,
         caller: Arc<Caller>,
     ) -> Self {
-        let decisions = Decisions::new(Arc::clone(&store), identity);
+        let decisions = DecisionLog::new(Arc::clone(&store), identity);
         Self { store, decisions, retention, caller, clock: Arc::new(SystemAmbient::new()) }
     }
 
@@ -112,7 +112,11 @@ impl AdminService {
     }
 
     /// Whether an operation exists for the caller.
-    async fn exists(&self, id: &OperationId, written: &[Written]) -> Result<bool, ApiProblem> {
+    async fn exists(
+        &self,
+        id: &OperationId,
+        written: &[LoggedDecision],
+    ) -> Result<bool, ApiProblem> {
         let record = self.store.find(id).await.map_err(told)?;
         Ok(match record {
             Some(record) => self.caller.sees(record.scope.tenant()),

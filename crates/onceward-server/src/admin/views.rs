@@ -2,7 +2,7 @@
 //! for.
 
 use onceward_core::{
-    Content, Outcome, Purged, Record, RecordId, Resource, State, StateName, Stats, Written,
+    Content, LoggedDecision, Outcome, Purged, Record, RecordId, Resource, State, StateName, Stats,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -224,16 +224,16 @@ pub(crate) enum Decided {
     LossAccepted,
 }
 
-impl From<Written> for DecisionView {
-    fn from(Written { decision, at }: Written) -> Self {
+impl From<LoggedDecision> for DecisionView {
+    fn from(LoggedDecision { decision, at }: LoggedDecision) -> Self {
         Self {
             operation_id: decision.operation.to_string(),
             fence: decision.fence.0,
             decided: match decision.decided {
-                onceward_core::Decided::Happened => Decided::Happened,
-                onceward_core::Decided::DidNotHappen => Decided::DidNotHappen,
-                onceward_core::Decided::Superseded => Decided::Superseded,
-                onceward_core::Decided::LossAccepted => Decided::LossAccepted,
+                onceward_core::DecisionKind::Happened => Decided::Happened,
+                onceward_core::DecisionKind::DidNotHappen => Decided::DidNotHappen,
+                onceward_core::DecisionKind::Superseded => Decided::Superseded,
+                onceward_core::DecisionKind::LossAccepted => Decided::LossAccepted,
             },
             by: decision.by,
             evidence: decision.evidence,

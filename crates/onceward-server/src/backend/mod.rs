@@ -11,7 +11,7 @@ mod probe;
 use std::sync::Arc;
 
 use onceward_core::{
-    Decisions, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery,
+    DecisionLog, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery,
 };
 use onceward_stores::SharedStore;
 
@@ -66,7 +66,7 @@ impl Backend {
         let resolver = resolver::open(config, &identity)?;
         let mut engine = Engine::builder(store.clone()).identity(identity.clone());
         let recovery = resolver.as_ref().map(|resolver| {
-            let decisions = Decisions::new(store.clone(), identity.clone());
+            let decisions = DecisionLog::new(store.clone(), identity.clone());
             Recovery::new(store.clone(), resolver.clone()).decisions(decisions)
         });
         if let Some(recovery) = &recovery {

@@ -188,17 +188,10 @@ impl Claims {
             Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), Owner::Theirs),
             None => (OwnerToken::draw(&self.ambient), Owner::Ours),
         };
-        let request = ClaimRequest {
-            id,
-            owner,
-            operation: OperationId::draw(&self.ambient, &id),
-            scope,
-            key: None,
-            fingerprint,
-            sketch: self.engine.identity().sketch(&id, &parts),
-            lease: time,
-            lapsed: body.on_lapse.into(),
-        };
+        let request = ClaimRequest::new(&self.ambient, id, scope, fingerprint, time)
+            .with_owner(owner)
+            .with_sketch(self.engine.identity().sketch(&id, &parts))
+            .with_lapsed(body.on_lapse.into());
         match self.send(&request, drawn_by).await? {
             Claim::Granted { lease, operation, attempt } => Ok(ClaimResponse::Granted {
                 operation_id: operation.to_string(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use onceward_core::{DownstreamKey, Operation, OperationId};
+use onceward_core::{DownstreamKey, OperationId, OperationStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -139,7 +139,7 @@ fn nothing() -> ApiProblem {
 }
 
 impl View {
-    fn of(operation: &Operation) -> Self {
+    fn of(operation: &OperationStatus) -> Self {
         let ClaimResult { result, bytes } =
             operation.outcome.as_ref().map(ClaimResult::of).unwrap_or_default();
         Self {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use onceward_core::{Disposition, Expiry, Known, OnLapse};
+use onceward_core::{Disposition, Expiry, KnownReference, OnLapse};
 use onceward_http as http_layer;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -433,8 +433,8 @@ impl RuleSettings {
             ReferenceFrom::Body(pointer) => http_layer::ReferenceFrom::Body(pointer),
         };
         let known = match self.reference_known {
-            Some(ReferenceKnown::Conflict) => Known::Conflict,
-            Some(ReferenceKnown::Answer) | None => Known::Answer,
+            Some(ReferenceKnown::Conflict) => KnownReference::Conflict,
+            Some(ReferenceKnown::Answer) | None => KnownReference::Replay,
         };
         let ttl = self.reference_ttl.map(|it| it.0);
         Some(http_layer::ReferenceRules { from, known, ttl })

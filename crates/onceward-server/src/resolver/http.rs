@@ -8,7 +8,7 @@ use http::header::{AUTHORIZATION, CACHE_CONTROL, HeaderValue};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use onceward_core::{
-    About, BoxError, Clock as _, Finding, Identity, OperationId, Record, Resolver, Since,
+    BoxError, Clock as _, Finding, Identity, OperationId, Placeholder, Record, Resolver, Since,
     SystemAmbient, Verdict,
 };
 use tokio::runtime::Handle;
@@ -59,7 +59,7 @@ impl HttpResolver {
     }
 
     /// The address about an operation; `None` if a value for it is missing.
-    fn url(&self, value: impl Fn(About) -> Option<String>) -> Option<String> {
+    fn url(&self, value: impl Fn(Placeholder) -> Option<String>) -> Option<String> {
         let path = self.settings.url.0.fill(|about| value(about).map(|it| encoded(&it)))?;
         let upstream = if path.starts_with('/') { &*self.upstream } else { "" };
         Some(format!("{upstream}{path}"))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use onceward_core::{
-    Clock as _, Disposition, Meters, Round, Settled, StateName, Stats, SystemAmbient,
+    Clock as _, Disposition, Meters, ReconcilerRound, Settled, StateName, Stats, SystemAmbient,
 };
 use onceward_http::{Event, Observer, Would};
 use parking_lot::Mutex;
@@ -130,7 +130,7 @@ impl Metrics {
     }
 
     /// What a round of the reconciler came to.
-    pub(crate) fn reconciled(&self, round: &Round) {
+    pub(crate) fn reconciled(&self, round: &ReconcilerRound) {
         let counts = [
             ("happened", round.happened),
             ("did_not_happen", round.did_not_happen),

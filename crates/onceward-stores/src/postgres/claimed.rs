@@ -2,8 +2,8 @@
 //! business reference that its key leads to.
 
 use onceward_core::{
-    Claim, ClaimRequest, Difference, Ended, Follow, Holder, Intent, Lapsed, OnLapse, OperationId,
-    OwnerToken, Place, RecordId, Rejection, Replay, Retention, SettleRequest, Settlement,
+    Claim, ClaimRequest, Difference, Ended, Holder, Intent, KeyLink, Lapsed, RecordId,
+    ReferenceTarget, Rejection, Replay, Retention, SettleRequest, Settlement,
 };
 
 use super::error::Fault;
@@ -30,7 +30,7 @@ enum Under {
 
 /// Where a key leads, as seen from inside of a transaction.
 enum Led {
-    /// To the place, since now or since earlier.
+    /// To the target, since now or since earlier.
     There { now: bool },
     /// Nowhere: the claim of the key is the answer.
     Not(Claim),
@@ -53,73 +53,59 @@ impl Transactions {
             let claim = self.steps.claim_in(tx, &request).await?;
             return Ok(under_key(request, claim));
         };
-        let place = reference.place(&self.identity, intent);
+        let target = reference.target(&self.identity, intent);
         // Nothing runs under the key itself: whoever died there did nothing.
         let request = ClaimRequest { lapsed: Lapsed::Takeover, ..request };
-        match self.lead(tx, &request, &place).await? {
+        match self.lead(tx, &request, &target).await? {
             Led::Not(claim) => Ok(under_key(request, claim)),
-            Led::There { now } => self.claim_place(tx, &place, now).await,
+            Led::There { now } => self.claim_place(tx, &target, now).await,
         }
     }
 
     async fn claim_place(
         &self,
         tx: &impl Ask,
-        place: &Place,
+        target: &ReferenceTarget,
         linked: bool,
     ) -> Result<Claimed, Fault> {
-        let request = self.request(place.id, &place.intent);
-        let request = ClaimRequest { key: Some(place.intent.key.clone()), ..request };
+        let request = self.request(target.id, &target.intent);
+        let request = ClaimRequest { key: Some(target.intent.key.clone()), ..request };
         let claim = self.steps.claim_in(tx, &request).await?;
         let retention =
             Retention { keep: self.policy.reference_retention(), ..self.policy.retention() };
         Ok(Claimed { request, claim, retention, linked, under: Under::Reference })
     }
 
-    /// Makes a key lead to a place, unless it leads somewhere else.
+    /// Makes a key lead to a target, unless it leads somewhere else.
     async fn lead(
         &self,
         tx: &impl Ask,
         request: &ClaimRequest,
-        place: &Place,
+        target: &ReferenceTarget,
     ) -> Result<Led, Fault> {
         match self.steps.claim_in(tx, request).await? {
             Claim::Granted { lease, .. } => {
                 let settle = SettleRequest {
                     id: request.id,
                     holder: Holder { owner: request.owner, fence: lease.fence },
-                    settlement: Settlement::Complete(place.link()),
+                    settlement: Settlement::Complete(target.link()),
                     retention: self.policy.retention(),
                 };
                 // Nobody else can have it: the row is ours until the commit.
                 let _applied = self.steps.settle_in(tx, &settle).await?;
                 Ok(Led::There { now: true })
             }
-            Claim::Completed { operation, outcome } => Ok(match place.follow(&outcome) {
-                Follow::Here => Led::There { now: false },
-                Follow::Elsewhere => Led::Not(Claim::Mismatch { first: <_>::default() }),
-                Follow::Outcome => Led::Not(Claim::Completed { operation, outcome }),
+            Claim::Completed { operation, outcome } => Ok(match target.follow(&outcome) {
+                KeyLink::ThisReference => Led::There { now: false },
+                KeyLink::OtherReference => Led::Not(Claim::Mismatch { first: <_>::default() }),
+                KeyLink::Unlinked => Led::Not(Claim::Completed { operation, outcome }),
             }),
             other => Ok(Led::Not(other)),
         }
     }
 
     fn request(&self, id: RecordId, intent: &Intent) -> ClaimRequest {
-        let policy = &self.policy;
-        ClaimRequest {
-            id,
-            owner: OwnerToken::draw(&*self.ambient),
-            operation: OperationId::draw(&*self.ambient, &id),
-            scope: intent.scope.clone(),
-            key: policy.keep_key().then(|| intent.key.clone()),
-            fingerprint: intent.fingerprint,
-            sketch: self.identity.sketch(&id, &intent.parts),
-            lease: policy.lease(),
-            lapsed: match policy.on_lapse() {
-                OnLapse::Takeover => Lapsed::Takeover,
-                OnLapse::Unknown | OnLapse::Resolve => Lapsed::Unknown,
-            },
-        }
+        ClaimRequest::for_intent(id, intent, &self.policy, &self.identity, &*self.ambient)
     }
 
     /// What a claim that was not granted comes to.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use onceward_core::{
-    About, BoxError, Clock as _, Finding, Identity, OperationId, Outcome, Record, Resolver, Since,
-    StoreError, SystemAmbient, Template, Verdict,
+    BoxError, Clock as _, Finding, Identity, OperationId, Outcome, Placeholder, Record, Resolver,
+    Since, StoreError, SystemAmbient, Template, Verdict,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -34,7 +34,7 @@ pub struct SqlResolver {
     limit: Duration,
     query: Template,
     statement: String,
-    places: Vec<About>,
+    places: Vec<Placeholder>,
     identity: Identity,
     address: String,
     grace: Duration,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward_core::{
     BusinessReference, Claim, Done, Failure, Fenced, Fingerprint, Holder, Identity, Intent, Key,
-    Known, Policy, RecordId, Rejection, RunError, StateName, Store as _, StoreAdmin as _,
+    KnownReference, Policy, RecordId, Rejection, RunError, StateName, Store as _, StoreAdmin as _,
 };
 use onceward_services::{PgBouncer, Server, or_skip};
 use onceward_stores::postgres::tokio_postgres::types::Type;
@@ -382,7 +382,7 @@ async fn work_that_panics_never_was() {
 }
 
 fn called(key: &str, reference: &str) -> Intent {
-    intent(key).with_reference(BusinessReference::new(reference, Known::Answer).unwrap())
+    intent(key).with_reference(BusinessReference::new(reference, KnownReference::Replay).unwrap())
 }
 
 #[tokio::test]

@@ -8,8 +8,9 @@ use std::time::Duration;
 use onceward_core::machine::is_later;
 use onceward_core::{
     Begin, BusinessReference, Claim, ClaimRequest, Engine, Fence, Fenced, Fingerprint, Holder,
-    Imported, Intent, Key, Known, Lapsed, Outcome, OwnerToken, Policy, Query, Record, Rejection,
-    Retained, Retention, Settled, Settlement, Sketch, State, StateName, Tag, Timestamp, Verdict,
+    Imported, Intent, Key, KnownReference, Lapsed, Outcome, OwnerToken, Policy, Query, Record,
+    Rejection, Retained, Retention, Settled, Settlement, Sketch, State, StateName, Tag, Timestamp,
+    Verdict,
 };
 
 use super::rig::{APPLIED, Granted, Rig, complete, outcome};
@@ -526,7 +527,7 @@ pub async fn a_business_reference_is_known_when_its_key_is_forgotten(rig: &Rig<'
     let keep = rig.lease * 2;
     let policy = Policy::builder().lease(rig.lease).retention(keep).reference_retention(keep * 10);
     let engine = Engine::builder(Arc::clone(&rig.store)).policy(policy.build().unwrap()).build();
-    let reference = BusinessReference::new("RF18-5390", Known::Answer).unwrap();
+    let reference = BusinessReference::new("RF18-5390", KnownReference::Replay).unwrap();
     let intent = |key: &str, request: &[u8]| {
         let fingerprint = Fingerprint::of_parts(&[request]);
         Intent::new(Rig::scope("tenant"), Key::new(key).unwrap(), fingerprint)

@@ -1,0 +1,11 @@
+//! Lower-case hexadecimal.
+
+use std::fmt::Write as _;
+
+/// The bytes as text, two characters each.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,25 @@
+//! Unknown outcomes: an authority is asked what happened, and its answer settles the record.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `resolver` | the `Resolver` trait: what an authority says |
+//! | `checked_resolver` | whether "did not happen" counts |
+//! | `record_finding` | settles a record by a finding, after logging the decision |
+//! | `recovery` | asks once, about all records or one |
+//! | `reconciler` | asks again and again, with one node for each question |
+//! | `decision_log` | who decided what, as completed records of the store |
+//! | `template` | addresses and queries with placeholders for an operation |
+
+mod checked_resolver;
+mod decision_log;
+mod reconciler;
+mod record_finding;
+mod recovery;
+mod resolver;
+mod template;
+
+pub use decision_log::{Decision, DecisionKind, DecisionLog, LoggedDecision};
+pub use reconciler::{Reconciler, ReconcilerRound, ReconcilerSettings};
+pub use recovery::{Recovery, RecoveryRound};
+pub use resolver::{BoxError, Finding, Resolver, Since};
+pub use template::{InvalidTemplate, Placeholder, Template};
