@@ -10,18 +10,18 @@ const ARCHIVED: &str = "../../packaging/commit";
 /// The file that `cargo package` adds to a published package.
 const PUBLISHED: &str = ".cargo_vcs_info.json";
 
-/// The commit of a package's source tree.
+/// Commit of a package's source tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Commit {
-    /// `None` in a tree that does not say.
+    /// `None` if the tree does not tell.
     pub(crate) hash: Option<String>,
-    /// The files that change when the commit does. Each exists: cargo repeats a build script
-    /// every time if it watches a missing file.
+    /// Files that change with the commit. Each exists: cargo repeats a build script every time if
+    /// it watches a missing file.
     pub(crate) watched: Vec<PathBuf>,
 }
 
 impl Commit {
-    /// Looks for the commit of the package in a directory.
+    /// Finds the commit of the package in a directory.
     pub(crate) fn of(package: &Path) -> Self {
         let written = [PUBLISHED, ARCHIVED].map(|file| package.join(file));
         let known = written.into_iter().find_map(|file| Some((written_in(&file)?, file)));
@@ -31,8 +31,8 @@ impl Commit {
         }
     }
 
-    /// Asks git, if the tree is the root of a checkout. A tree that was unpacked inside another
-    /// repository must not show that one's commit.
+    /// Asks git, if the tree is the root of a checkout. A tree unpacked inside another repository
+    /// must not show that repository's commit.
     fn of_checkout(package: &Path) -> Option<Self> {
         let root = package.join("../..").canonicalize().ok()?;
         let top = git(&root, &["rev-parse", "--show-toplevel"])?;
@@ -61,7 +61,8 @@ fn is_hash(word: &str) -> bool {
     word.len() >= 40 && word.bytes().all(|letter| letter.is_ascii_hexdigit())
 }
 
-/// One line of git's output. Variables that a git hook sets would lead to another repository.
+/// One line of git's output. The removed variables, which git hooks set, would lead to another
+/// repository.
 fn git(directory: &Path, arguments: &[&str]) -> Option<String> {
     let mut git = Command::new("git");
     git.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");

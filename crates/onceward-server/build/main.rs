@@ -7,7 +7,7 @@ mod commit;
 
 use commit::Commit;
 
-/// Names the commit where the source tree cannot: in a container build without `.git`.
+/// Names the commit if the source tree cannot, as in a container build without `.git`.
 const GIVEN: &str = "ONCEWARD_COMMIT";
 
 fn main() {
@@ -16,8 +16,8 @@ fn main() {
     println!("cargo::rustc-env=ONCEWARD_BUILD={}", build());
 }
 
-/// The build, as `--version` shows it. A debug build names no commit: cargo would have to
-/// compile the whole package again after every commit.
+/// The build as `--version` shows it. A debug build names no commit: cargo would have to compile
+/// the whole package again after every commit.
 fn build() -> String {
     if let Ok(given) = env::var(GIVEN)
         && !given.is_empty()

@@ -1,8 +1,8 @@
-//! Errors with their causes, in one line.
+//! An error and its causes as one line.
 
 use std::error::Error;
 
-/// An error and its causes, separated by colons. A cause that the text already has is left out.
+/// An error and its causes, separated by colons. A cause that the text already contains is skipped.
 pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -8,7 +8,7 @@
 //!
 //! | folder | contents |
 //! |---|---|
-//! | `cli` | the commands: arguments, processes, signals, what is printed |
+//! | `cli` | the commands: arguments, processes, signals, output |
 //! | [`gateway`] | `Idempotency-Key` in front of an HTTP service |
 //! | `claims`, `admin` | the claims API for workers, the admin API for operators |
 //! | `api` | what the two APIs share: tokens, JSON bodies, problems, retention |

@@ -6,12 +6,13 @@ use clap::Parser;
 use onceward_server::cli::Cli;
 use rustix::fs::Mode;
 
-/// Shared memory is freed and grown all the time; glibc's grows by a system call a page.
+/// Buffers shared between threads grow and shrink all the time; glibc's allocator grows them by
+/// one system call per page.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Records and exports hold what services answered: new files are for their owner alone.
+    // Records and exports contain services' responses: only the owner may read new files.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     Cli::parse().run()
 }

@@ -1,4 +1,4 @@
-//! The files for operators hold what they name.
+//! Alerts, dashboard, runbook and metrics table agree with the program.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ const METRICS: &str = include_str!("../src/telemetry/metrics.rs");
 const RUNBOOK: &str = include_str!("../../../docs/runbook.md");
 const TABLE: &str = include_str!("../../../docs/metrics.md");
 
-/// The names in a text that look like metrics of ours.
+/// The names in a text that look like Onceward's metrics.
 fn metrics_in(text: &str) -> Vec<&str> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let ours = |word: &&str| word.starts_with("idempotency_") || word.starts_with("onceward_store");
@@ -61,8 +61,8 @@ fn promtool_accepts_the_alerts() {
         None => return,
     };
     let checked = promtool.args(["check", "rules", &format!("{ops}/alerts.yml")]).output().unwrap();
-    let told = [checked.stdout, checked.stderr].concat();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&told));
+    let output = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&output));
 }
 
 #[test]

@@ -24,26 +24,26 @@ use crate::telemetry::{self, Metrics};
 /// Arguments of `onceward claims`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ClaimsArgs {
-    /// Where workers connect [default: 127.0.0.1:8090]
+    /// Address that workers connect to [default: 127.0.0.1:8090]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where records are kept: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
+    /// Store of the records: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
     /// [default: file:./onceward-data]
     ///
-    /// Others can read a command line: put a URL with a password into a configuration file.
+    /// Put a URL with a password into a configuration file: other users of the machine can read
+    /// command lines.
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// A configuration file, with [[tokens]]; what is given beside it goes before it
+    /// Configuration file with [[tokens]]; other options override its settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl ClaimsArgs {
-    /// The file's settings, and those of the command line over them.
+    /// The file's settings, overridden by those of the command line.
     fn config(&self) -> Result<(Config, config::Claims), Box<dyn Error>> {
         let path = self.config.as_ref().ok_or(
-            "who may claim? name tokens in a file: --config onceward.toml with [[tokens]] (name, \
-             role = \"worker\", secret_env)",
+            "no tokens: give --config FILE with [[tokens]] (name, role = \"worker\", secret_env)",
         )?;
         let mut config = Config::read(path)?;
         let mut claims = config.claims.unwrap_or_default();
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         Notice::Ready.send();
         let stopped = async {
             while let Event::Reload = signals.next().await {
-                tracing::warn!("claims do not read their configuration again: restart them");
+                tracing::warn!("onceward claims cannot reload its configuration: restart it");
             }
         };
         tokio::select! {
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Metrics, health and the admin API.
+/// Routes of metrics, health and the admin API.
 fn admin(backend: &Backend, config: &Config, settings: CurrentApiSettings) -> Router {
     let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
     let monitoring = Monitoring {
@@ -112,7 +112,7 @@ fn admin(backend: &Backend, config: &Config, settings: CurrentApiSettings) -> Ro
     monitoring.router().merge(AdminRoutes { store, identity, settings }.router())
 }
 
-/// The sweeper and the reconciler, which run for as long as the program does.
+/// Starts the sweeper and the reconciler, which run as long as the program.
 fn start_background(
     running: &mut JoinSet<()>,
     backend: &Backend,
@@ -127,7 +127,7 @@ fn start_background(
         running.spawn(reconciler.run());
     }
     if let Some(resolver) = backend.resolver.clone() {
-        // Not one of those whose end ends the program.
+        // Not in `running`: the program goes on when the probe has passed.
         tokio::spawn(resolver.probe_until_passed());
     }
 }

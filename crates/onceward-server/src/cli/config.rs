@@ -1,4 +1,4 @@
-//! `onceward config`: checks a file, prints the reference, explains a setting.
+//! `onceward config`: check a file, print the reference, explain a setting.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use crate::telemetry;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check a file: mistakes are errors, unwise settings are warnings
+    /// Check a file: invalid settings are errors, risky ones are warnings
     ///
-    /// Builds what the gateway builds, so the files and environment variables that the file names
-    /// must be there. The store is not opened. A [resolver] is asked about an operation that does
-    /// not exist.
+    /// Checks everything that the gateway checks at its start, so the files and environment
+    /// variables that the file names must exist. Does not open the store. Asks the [resolver]
+    /// about an operation that does not exist.
     ///
     /// Examples:
     ///   onceward config check onceward.toml
@@ -27,7 +27,7 @@ pub(super) enum ConfigCommand {
     ///   onceward config check onceward.toml --offline
     #[command(verbatim_doc_comment)]
     Check {
-        /// The file
+        /// The configuration file
         file: PathBuf,
         /// Fail on warnings too
         #[arg(long)]
@@ -36,16 +36,16 @@ pub(super) enum ConfigCommand {
         #[arg(long)]
         offline: bool,
     },
-    /// Print a file with every setting and its default
+    /// Print a configuration file with every setting and its default
     PrintDefault,
-    /// Say what a setting means
+    /// Explain a setting or a section
     ///
     /// Examples:
     ///   onceward config explain defaults.ttl
     ///   onceward config explain upstream
     #[command(verbatim_doc_comment)]
     Explain {
-        /// A setting, or a section; all of them without it
+        /// A setting or a section; by default, all settings
         setting: Option<String>,
     },
 }
@@ -67,19 +67,20 @@ impl ConfigCommand {
     }
 }
 
-/// Prints all warnings about a file, and counts them.
+/// Prints all warnings about a file and returns their number.
 fn check(file: &Path, offline: bool) -> Result<usize, Box<dyn Error>> {
     let config = Config::read(file)?;
     let mut warnings: Vec<String> = lint(&config).iter().map(ToString::to_string).collect();
     let (operations, upstream) = (config.operations.len(), config.upstream.url.clone());
     telemetry::check(&config.telemetry)?;
     let checked = runtime()?.block_on(async {
+        config.check_rules()?;
         match Gateway::check(config)? {
             Some(resolver) if !offline => match resolver.probe().await {
                 Ok(()) => Ok(None),
                 Err(ProbeError::Unreachable(why)) => Ok(Some(why)),
-                Err(wrong @ (ProbeError::NoResolver(_) | ProbeError::Untrue(_))) => {
-                    Err(wrong.into())
+                Err(error @ (ProbeError::NoResolver(_) | ProbeError::Untrue(_))) => {
+                    Err(error.into())
                 }
             },
             _ => Ok(None),
@@ -91,13 +92,13 @@ fn check(file: &Path, offline: bool) -> Result<usize, Box<dyn Error>> {
         println!("warning: {warning}");
     }
     checked?;
-    println!("{}: fine; {operations} named operations, upstream {upstream}", file.display());
+    println!("{}: valid; {operations} named operations, upstream {upstream}", file.display());
     Ok(warnings.len())
 }
 
 fn explain(setting: &str) -> Result<(), Box<dyn Error>> {
     let text = config::explain(setting).ok_or_else(|| {
-        format!("there is no setting {setting:?}; see `onceward config print-default`")
+        format!("{setting:?} is not a setting; `onceward config print-default` lists all settings")
     })?;
     print!("{text}");
     Ok(())

@@ -1,4 +1,4 @@
-//! `onceward demo`: a sample service, the gateway in front of it, and what to try.
+//! `onceward demo`: a sample service behind a gateway, and commands to try.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,16 +26,16 @@ use crate::config::{Config, StoreUrl};
 use crate::gateway::Gateway;
 use crate::telemetry;
 
-/// How long the sample service works on an order.
+/// Time that the sample service takes for an order.
 const WORK: Duration = Duration::from_millis(300);
 
-/// What the demo is started with.
+/// Arguments of `onceward demo`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
-    /// Where the gateway listens
+    /// Address of the gateway
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where records are kept: memory is enough for trying
+    /// Store of the records
     #[arg(long, value_name = "URL", default_value = "memory:")]
     store: StoreUrl,
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Box<dyn Error>> {
     let mut config = Config::default();
     config.telemetry.log = "warn".into();
     config.scope.single_tenant = true;
-    config.limits.connections = 256; // enough for one person with curl
+    config.limits.connections = 256; // Enough for one person with curl.
     config.listeners[0].address = args.listen;
     config.store.url.clone_from(&args.store);
     telemetry::start(&config.telemetry)?;
@@ -54,36 +54,36 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Box<dyn Error>> {
         let (service, orders) = start_orders().await?;
         config.upstream.url = format!("http://{service}").parse()?;
         let gateway = Gateway::start(config).await?;
-        print!("{}", invitation(gateway.addresses()[0], service));
+        print!("{}", instructions(gateway.addresses()[0], service));
         while let Event::Reload = signals.next().await {}
-        println!("\nThe sample service has made {} orders.", orders.lock().len());
+        println!("\nThe sample service created {} orders.", orders.lock().len());
         gateway.stop().await;
         Ok(())
     })
 }
 
-fn invitation(gateway: SocketAddr, service: SocketAddr) -> String {
+fn instructions(gateway: SocketAddr, service: SocketAddr) -> String {
     format!(
         r#"A sample orders service runs at http://{service}, and Onceward in front of it at
-http://{gateway}. The service knows nothing of idempotency. In another terminal, try:
+http://{gateway}. The service itself is not idempotent. In another terminal, try:
 
-1. The first request: 201, and an order.
-
-curl -i http://{gateway}/orders -H 'Idempotency-Key: order-1' -H 'Content-Type: application/json' -d '{{"item":"tea","amount":12.50}}'
-
-2. The same again: the same answer with `Idempotent-Replayed: true`. No second order.
+1. The first request: 201 and an order.
 
 curl -i http://{gateway}/orders -H 'Idempotency-Key: order-1' -H 'Content-Type: application/json' -d '{{"item":"tea","amount":12.50}}'
 
-3. The same key for something else: 422, which names `body:/amount`.
+2. The same request again: the same response, with `Idempotent-Replayed: true`. No second order.
+
+curl -i http://{gateway}/orders -H 'Idempotency-Key: order-1' -H 'Content-Type: application/json' -d '{{"item":"tea","amount":12.50}}'
+
+3. The same key for a different request: 422, which names `body:/amount`.
 
 curl -i http://{gateway}/orders -H 'Idempotency-Key: order-1' -H 'Content-Type: application/json' -d '{{"item":"tea","amount":99.00}}'
 
-4. Twenty at once: one 201, and nineteen 409 that say when to ask again.
+4. Twenty requests at once: one 201, and nineteen 409 with a Retry-After.
 
 seq 20 | xargs -P 20 -I@ curl -s -o /dev/null -w '%{{http_code}}\n' http://{gateway}/orders -H 'Idempotency-Key: order-2' -H 'Content-Type: application/json' -d '{{"item":"cake"}}' | sort | uniq -c
 
-5. How many orders there are: 2.
+5. The number of orders: 2.
 
 curl -s http://{gateway}/orders
 
@@ -94,7 +94,7 @@ Ctrl-C stops both.
 
 type Orders = Arc<Mutex<HashMap<String, Value>>>;
 
-/// An orders service that makes a new order for every POST.
+/// Starts an orders service that creates a new order for every POST.
 async fn start_orders() -> std::io::Result<(SocketAddr, Orders)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
@@ -106,7 +106,7 @@ async fn start_orders() -> std::io::Result<(SocketAddr, Orders)> {
             let orders = Arc::clone(&served);
             let service = service_fn(move |request| answer(Arc::clone(&orders), request));
             tokio::spawn(async move {
-                // A connection that breaks is the client's affair.
+                // A broken connection is the client's problem.
                 let served = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
                 served.await.ok();
             });
@@ -138,7 +138,10 @@ async fn answer(
 
 async fn create(orders: &Orders, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let Ok(body) = request.into_body().collect().await else {
-        return json_response(StatusCode::BAD_REQUEST, &json!({ "error": "the body broke off" }));
+        return json_response(
+            StatusCode::BAD_REQUEST,
+            &json!({ "error": "the body is incomplete" }),
+        );
     };
     let Ok(wanted) = serde_json::from_slice::<Value>(&body.to_bytes()) else {
         return json_response(StatusCode::BAD_REQUEST, &json!({ "error": "send JSON" }));

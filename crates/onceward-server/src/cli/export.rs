@@ -15,22 +15,22 @@ use super::records::Filter;
 use super::target::Target;
 use crate::admin::{ListRecords, RecordPage};
 
-/// Records on a page that come with their replies, which may be large.
+/// Page size with replies, which may be large.
 const PAGE_WITH_OUTCOMES: u16 = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    place: Target,
+    target: Target,
     #[command(flatten)]
     filter: Filter,
     /// The file to write; - is standard output
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Replace the file if it is there
+    /// Replace the file if it exists
     #[arg(long)]
     force: bool,
-    /// With the stored replies: what the service answered, secrets and all
+    /// Include the stored replies, which may contain secrets
     #[arg(long)]
     outcomes: bool,
 }
@@ -38,26 +38,26 @@ pub(crate) struct ExportArgs {
 impl ExportArgs {
     pub(super) async fn execute(self) -> Fallible {
         let mut destination = Destination::open(&self.to, self.force)?;
-        let admin = self.place.admin().await?;
+        let admin = self.target.admin().await?;
         let limit = self.outcomes.then_some(PAGE_WITH_OUTCOMES);
         let wanted = ListRecords { outcomes: self.outcomes, limit, ..self.filter.wanted() };
         let written =
             pages::each_page(&*admin, wanted, None, |page| destination.write(&page)).await;
-        let written = written.map_err(|failure| destination.told(failure))?;
+        let written = written.map_err(|failure| destination.not_written(failure))?;
         destination.finish()?;
-        eprintln!("{} records were written", count(written as u64));
+        eprintln!("{} records written", count(written as u64));
         Ok(())
     }
 }
 
-/// Where lines go. A file has its name only when it is whole.
+/// Destination of the lines. A file gets its name only once it is complete.
 enum Destination {
     Standard(io::Stdout),
-    File { part: Part, to: PathBuf },
+    File { partial: PartialFile, to: PathBuf },
 }
 
-/// A file that is being written, and gone if it is not finished.
-struct Part {
+/// A file under a temporary name. Dropping it removes the file.
+struct PartialFile {
     path: PathBuf,
     file: BufWriter<File>,
 }
@@ -68,17 +68,17 @@ impl Destination {
             return Ok(Self::Standard(io::stdout()));
         }
         if to.exists() && !force {
-            return Err(format!("{} is there already; give --force", to.display()).into());
+            return Err(format!("{} exists; add --force to replace it", to.display()).into());
         }
         let mut name = to.as_os_str().to_owned();
         name.push(".part");
         let path = PathBuf::from(name);
         let failed = |error: io::Error| format!("{}: {error}", path.display());
-        // For its owner alone: it holds what services answered.
+        // Only the owner may read it: it contains services' responses.
         let create =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = BufWriter::new(create.map_err(failed)?);
-        Ok(Self::File { part: Part { path, file }, to: to.to_owned() })
+        Ok(Self::File { partial: PartialFile { path, file }, to: to.to_owned() })
     }
 
     fn write(&mut self, page: &RecordPage) -> Fallible {
@@ -88,36 +88,36 @@ impl Destination {
                 lines(&mut out, page)?;
                 Ok(out.flush()?)
             }
-            Self::File { part, .. } => lines(&mut part.file, page),
+            Self::File { partial, .. } => lines(&mut partial.file, page),
         }
     }
 
-    /// What became of what was written before it ended.
-    fn told(&self, failure: Failure) -> Failure {
+    /// Adds to a failure that the file was not written.
+    fn not_written(&self, failure: Failure) -> Failure {
         let Self::File { to, .. } = self else { return failure };
-        let nothing = |why| format!("{why}; {} was not written", to.display());
+        let nothing = |text| format!("{text}; {} was not written", to.display());
         match failure {
-            Failure::Told(why) => Failure::Told(nothing(why)),
-            Failure::Interrupted(how_far) => Failure::Interrupted(nothing(how_far)),
-            Failure::ReaderGone => Failure::ReaderGone,
+            Failure::Error(why) => Failure::Error(nothing(why)),
+            Failure::Interrupted(done) => Failure::Interrupted(nothing(done)),
+            Failure::OutputClosed => Failure::OutputClosed,
         }
     }
 
     fn finish(self) -> Fallible {
-        let Self::File { mut part, to } = self else { return Ok(()) };
-        part.file.flush()?;
-        part.file.get_ref().sync_all()?;
-        Ok(fs::rename(&part.path, to)?)
+        let Self::File { mut partial, to } = self else { return Ok(()) };
+        partial.file.flush()?;
+        partial.file.get_ref().sync_all()?;
+        Ok(fs::rename(&partial.path, to)?)
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        let _finished_under_its_name = fs::remove_file(&self.path);
+        let _renamed_if_finished = fs::remove_file(&self.path);
     }
 }
 
-/// One JSON object a line; what cannot be read is named.
+/// Writes one JSON object per line, also for unreadable records.
 fn lines(out: &mut impl Write, page: &RecordPage) -> Fallible {
     for record in &page.records {
         serde_json::to_writer(&mut *out, record).map_err(io::Error::from)?;

@@ -1,64 +1,64 @@
-//! Why a command ends before its work is done.
+//! Failures of commands, and exit codes.
 
 use std::io;
 use std::process::ExitCode;
 
 use crate::api::ApiProblem;
 
-/// What shells expect of a program that Ctrl-C has ended.
+/// Exit code after Ctrl-C, by the shells' convention.
 const INTERRUPTED: u8 = 130;
 
-/// Why a command ends.
+/// Why a command ends before its work is done.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It could not be done, and this is why.
-    Told(String),
-    /// Ctrl-C; how far it came.
+    /// An error.
+    Error(String),
+    /// Ctrl-C, with what was done before.
     Interrupted(String),
-    /// Whoever read what it prints has seen enough.
-    ReaderGone,
+    /// The reader of standard output closed it, as `head` does.
+    OutputClosed,
 }
 
 impl Failure {
-    /// Says it, and what the shell is told.
+    /// Prints the failure and returns its exit code.
     pub(crate) fn exit(self) -> ExitCode {
         match self {
-            Self::Told(why) => {
+            Self::Error(why) => {
                 eprintln!("error: {why}");
                 ExitCode::FAILURE
             }
-            Self::Interrupted(how_far) => {
-                eprintln!("interrupted: {how_far}");
+            Self::Interrupted(done) => {
+                eprintln!("interrupted: {done}");
                 ExitCode::from(INTERRUPTED)
             }
-            Self::ReaderGone => ExitCode::SUCCESS,
+            Self::OutputClosed => ExitCode::SUCCESS,
         }
     }
 }
 
 impl From<ApiProblem> for Failure {
     fn from(problem: ApiProblem) -> Self {
-        Self::Told(problem.to_string())
+        Self::Error(problem.to_string())
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::ReaderGone,
-            _ => Self::Told(error.to_string()),
+            io::ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Error(error.to_string()),
         }
     }
 }
 
 impl From<String> for Failure {
     fn from(why: String) -> Self {
-        Self::Told(why)
+        Self::Error(why)
     }
 }
 
 impl From<&str> for Failure {
     fn from(why: &str) -> Self {
-        Self::Told(why.to_owned())
+        Self::Error(why.to_owned())
     }
 }

@@ -19,39 +19,40 @@ pub(super) struct GatewayArgs {
     /// The service behind the gateway
     #[arg(long, value_name = "URL")]
     upstream: Option<UpstreamUrl>,
-    /// Where clients connect [default: 127.0.0.1:8080]
+    /// Address that clients connect to [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
-    /// Where records are kept: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
+    /// Store of the records: file:DIRECTORY, redis://HOST, postgres://USER@HOST/DATABASE
     /// [default: file:./onceward-data]
     ///
-    /// Others can read a command line: put a URL with a password into a configuration file.
+    /// Put a URL with a password into a configuration file: other users of the machine can read
+    /// command lines.
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
-    /// All callers are one and share their keys; without it, a retry must come with the
+    /// Treat all clients as one caller that shares its keys; by default, a retry must have the
     /// credentials of the first request
     #[arg(long)]
     single_tenant: bool,
-    /// Metrics and health, for operators only
+    /// Address of metrics, health and the admin API; only operators should reach it
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<SocketAddr>,
-    /// A configuration file; what is given beside it goes before it
+    /// Configuration file; other options override its settings
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Write the process id here, for `onceward reload`
+    /// Write the process id to this file, for `onceward reload`
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 }
 
 impl GatewayArgs {
-    /// The file's settings, and those of the command line over them.
+    /// The file's settings, overridden by those of the command line.
     fn config(&self) -> Result<Config, Box<dyn Error>> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
             None => Config::default(),
         };
         if self.config.is_none() && self.upstream.is_none() {
-            return Err("where do requests go? give --upstream http://…, or --config FILE".into());
+            return Err("no upstream: give --upstream URL, or --config FILE".into());
         }
         if let Some(url) = &self.upstream {
             config.upstream.url = url.clone();
@@ -68,6 +69,7 @@ impl GatewayArgs {
         }
         config.scope.single_tenant |= self.single_tenant;
         config.check()?;
+        config.check_rules()?;
         Ok(config)
     }
 }
@@ -112,7 +114,7 @@ pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Reads the configuration again; why it was refused.
+/// Reads the configuration again and applies it. Returns why it was refused.
 fn reload_from(gateway: &Gateway, args: &GatewayArgs) -> Result<(), String> {
     let reloaded = args.config().and_then(|config: Config| {
         let warnings = lint(&config);
@@ -122,11 +124,11 @@ fn reload_from(gateway: &Gateway, args: &GatewayArgs) -> Result<(), String> {
     match reloaded {
         Ok(warnings) => {
             warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-            tracing::info!("the configuration was read again");
+            tracing::info!("the configuration was reloaded");
             Ok(())
         }
         Err(error) => {
-            tracing::error!(%error, "not reloaded; the configuration before stays");
+            tracing::error!(%error, "not reloaded; the current configuration stays in force");
             Err(error.to_string())
         }
     }

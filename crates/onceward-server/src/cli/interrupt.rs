@@ -1,14 +1,14 @@
-//! Ctrl-C, between the steps of long work and never inside of one that changes something.
+//! Ctrl-C, handled between the steps of long work and never within a step that changes something.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Hears Ctrl-C, and SIGTERM, from now on.
+/// Listener for Ctrl-C and SIGTERM. While it exists, they do not end the process.
 pub(super) struct Interrupt {
     interrupt: Signal,
     terminate: Signal,
 }
 
-/// Somebody wants it to end.
+/// Ctrl-C or SIGTERM arrived.
 #[derive(Debug)]
 pub(super) struct Interrupted;
 
@@ -18,10 +18,10 @@ impl Interrupt {
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate())? })
     }
 
-    /// Does something that may be left off at any point.
+    /// Runs cancellable work, until it is done or interrupted.
     pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Interrupted> {
         tokio::select! {
-            // Heard first, even if there is always something to do.
+            // Signals first, even if the work is always ready.
             biased;
             _ = self.interrupt.recv() => Err(Interrupted),
             _ = self.terminate.recv() => Err(Interrupted),

@@ -11,8 +11,8 @@ use clap_mangen::Man;
 
 use super::Cli;
 
-/// Instructions to `man`: no hyphens and no wider spaces in examples, which people copy.
-const AS_WRITTEN: &[u8] = b".nh\n.ad l\n";
+/// Tells `man` neither to hyphenate nor to justify, so that examples can be copied.
+const NO_HYPHENATION: &[u8] = b".nh\n.ad l\n";
 
 /// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Result<(), Box<dyn Error>> {
@@ -34,7 +34,7 @@ pub(crate) fn pages(directory: &Path) -> Result<(), Box<dyn Error>> {
 
 fn write(command: &Command, directory: &Path) -> io::Result<()> {
     let man = Man::new(command.clone());
-    let mut page = AS_WRITTEN.to_vec();
+    let mut page = NO_HYPHENATION.to_vec();
     man.render(&mut page)?;
     fs::write(directory.join(man.get_filename()), page)?;
     command.get_subcommands().try_for_each(|below| write(below, directory))

@@ -1,16 +1,17 @@
 //! The command line.
 //!
 //! Operators' commands are written once, against [`AdminApi`](crate::admin::AdminApi), and work on
-//! a store and on a running gateway alike.
+//! a store and on a running gateway.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `gateway`, `claims`, `demo` | commands that serve until a signal comes |
-//! | `process`, `reload`, `service_manager` | runtime and signals; the pid file; systemd's notices |
+//! | `process`, `reload`, `service_manager` | runtime and signals; the pid file; systemd notifications |
 //! | `config`, `manual` | configurations; completions and manual pages |
 //! | `records`, `operations`, `export`, `store/`, `plan/` | operators' commands |
-//! | `target`, `pages` | where the records are; all pages of a listing |
-//! | `show`, `output`, `confirm`, `progress`, `interrupt`, `failure` | what is printed and asked; Ctrl-C; exit codes |
+//! | `target`, `pages` | the store or gateway that a command works on; paging |
+//! | `show`, `output`, `confirm`, `progress` | printing; confirmations; progress bars |
+//! | `interrupt`, `failure` | Ctrl-C; errors and exit codes |
 
 mod claims;
 mod config;
@@ -49,10 +50,10 @@ use plan::PlanArgs;
 use records::RecordsCommand;
 use store::StoreCommand;
 
-/// Version and commit. The build script finds the commit.
+/// Version and commit. The build script supplies the commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("ONCEWARD_BUILD"), ")");
 
-/// Makes retries safe: the same intent has one effect and one outcome
+/// Make retries safe: the same intent has one effect and one outcome
 #[derive(Debug, Parser)]
 #[command(name = "onceward", version = VERSION, arg_required_else_help = true)]
 pub struct Cli {
@@ -62,10 +63,10 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put Idempotency-Key in front of an HTTP service
+    /// Run a gateway that makes retries of an HTTP service safe
     ///
-    /// POST and PATCH with a key run once; a retry gets the first answer. All else passes
-    /// through. Records are kept in ./onceward-data.
+    /// A POST or PATCH request with an Idempotency-Key is executed once, and its retries get the
+    /// first response. All other requests pass through. Records are stored in ./onceward-data.
     ///
     /// Examples:
     ///   onceward gateway --upstream http://127.0.0.1:3000
@@ -74,18 +75,18 @@ enum Command {
     ///   onceward gateway --config onceward.toml
     #[command(verbatim_doc_comment)]
     Gateway(gateway::GatewayArgs),
-    /// Give workers in any language the right to run, over HTTP
+    /// Run the claims API, for workers in any language
     ///
-    /// A worker claims a key, works, and says what came of it; whoever claims the key again gets
-    /// that. Needs no gateway; beside one, [claims] in its configuration does the same. The file
-    /// names the tokens: [[tokens]] with name, role = "worker" and secret_env.
+    /// A worker claims a key, works, and stores the result; the next worker that claims the key
+    /// gets this result. Runs without a gateway; in a gateway, the section [claims] starts the
+    /// same API. The file needs [[tokens]] with name, role = "worker" and secret_env.
     ///
     /// Examples:
     ///   onceward claims --config onceward.toml
     ///   onceward claims --config onceward.toml --listen 0.0.0.0:8090 --store redis://127.0.0.1
     #[command(verbatim_doc_comment)]
     Claims(claims::ClaimsArgs),
-    /// Start a sample service with the gateway in front of it, and say what to try
+    /// Run a sample service behind a gateway, and print commands to try
     ///
     /// Examples:
     ///   onceward demo
@@ -99,19 +100,19 @@ enum Command {
     #[command(subcommand)]
     Store(StoreCommand),
     Plan(PlanArgs),
-    /// Look at configurations
+    /// Check and explain configurations
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Let a running gateway read its configuration again, without dropping a request
+    /// Reload the configuration of a running gateway, without dropping a request
     ///
-    /// The same as SIGHUP to its process. Fails with the reason if the configuration was refused;
-    /// then the gateway goes on with the one that it had.
+    /// Sends SIGHUP to the process. Fails with the reason if the configuration is refused; the
+    /// gateway then keeps its current configuration.
     ///
     /// Examples:
     ///   onceward reload --pid-file /run/onceward.pid
     #[command(verbatim_doc_comment)]
     Reload {
-        /// The file that the gateway was started with as --pid-file
+        /// The gateway's --pid-file
         #[arg(long, value_name = "FILE")]
         pid_file: PathBuf,
     },
@@ -126,13 +127,13 @@ enum Command {
         /// The shell
         shell: Shell,
     },
-    /// Write manual pages, one for each command
+    /// Write a manual page for each command
     ///
     /// Examples:
     ///   onceward man --out /usr/local/share/man/man1
     #[command(verbatim_doc_comment)]
     Man {
-        /// The directory that the pages are written to; created if it is missing
+        /// The directory for the pages; created if it is missing
         #[arg(long, value_name = "DIRECTORY")]
         out: PathBuf,
     },
@@ -166,7 +167,7 @@ fn run(command: impl Future<Output = Fallible>) -> ExitCode {
     match process::runtime() {
         Ok(runtime) => {
             let done = runtime.block_on(command);
-            // Background work of the store does not hold up the exit.
+            // Background work of the store does not delay the exit.
             runtime.shutdown_background();
             done.map_or_else(Failure::exit, |()| ExitCode::SUCCESS)
         }

@@ -8,7 +8,7 @@ use super::{Fallible, output, pages, records, show};
 use crate::admin::{ListDecisions, ListRecords};
 use crate::api::{RecordRef, RecordState};
 
-/// Look at operations, and at what was decided about them
+/// Show operations and the audit log of decisions
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperationsCommand {
     /// Show one operation
@@ -17,7 +17,9 @@ pub(crate) enum OperationsCommand {
     ///   onceward operations show 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 --config onceward.toml
     #[command(verbatim_doc_comment)]
     Show(ShowArgs),
-    /// Show who decided what, when and why; about one operation or about all
+    /// Show the audit log: who decided what, when and why
+    ///
+    /// Shows the decisions about one operation, or all of them.
     ///
     /// Examples:
     ///   onceward operations trail --config onceward.toml
@@ -25,7 +27,7 @@ pub(crate) enum OperationsCommand {
     ///       --admin http://127.0.0.1:9090
     #[command(verbatim_doc_comment)]
     Trail(TrailArgs),
-    /// Show what needs somebody: operations whose outcome nobody knows, oldest first
+    /// List operations whose outcome is unknown, oldest first
     ///
     /// Examples:
     ///   onceward operations unknown --config onceward.toml
@@ -39,39 +41,39 @@ pub(crate) struct ShowArgs {
     /// The operation's id
     #[arg(value_name = "ID")]
     id: OperationId,
-    /// Print its stored reply too
+    /// Print the stored reply too
     #[arg(long)]
     outcome: bool,
     #[command(flatten)]
-    place: Target,
+    target: Target,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TrailArgs {
-    /// The operation's id; all decisions without it
+    /// The operation's id; by default, all decisions
     #[arg(value_name = "ID")]
     id: Option<OperationId>,
     #[command(flatten)]
-    place: Target,
+    target: Target,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UnknownArgs {
-    /// Only this tenant's
+    /// Only records of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Only those of the operation with this name
+    /// Only records of the operation with this name
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
     #[command(flatten)]
-    place: Target,
+    target: Target,
 }
 
 impl OperationsCommand {
     pub(super) async fn execute(self) -> Fallible {
         match self {
             Self::Show(args) => {
-                records::look(RecordRef::Operation(args.id), args.outcome, &args.place).await
+                records::show(RecordRef::Operation(args.id), args.outcome, &args.target).await
             }
             Self::Trail(args) => trail(&args).await,
             Self::Unknown(args) => unknown(args).await,
@@ -80,43 +82,46 @@ impl OperationsCommand {
 }
 
 async fn trail(args: &TrailArgs) -> Fallible {
-    let admin = args.place.admin().await?;
+    let admin = args.target.admin().await?;
     let decisions = match args.id {
         Some(id) => {
-            let trail =
+            let query =
                 ListDecisions { operation_id: Some(id.to_string()), ..ListDecisions::default() };
-            admin.decisions(&trail).await?.decisions
+            admin.decisions(&query).await?.decisions
         }
         None => pages::decisions(&*admin).await?,
     };
-    if args.place.json {
+    if args.target.json {
         return output::json(&decisions);
     }
     if decisions.is_empty() {
-        return output::line("nothing was decided");
+        return output::line("no decisions");
     }
     for decision in &decisions {
         output::line(&decision.operation_id)?;
-        show::about(decision, "  ")?;
+        show::decision(decision, "  ")?;
     }
     Ok(())
 }
 
 async fn unknown(args: UnknownArgs) -> Fallible {
-    let admin = args.place.admin().await?;
-    let UnknownArgs { tenant, operation, place } = args;
+    let admin = args.target.admin().await?;
+    let UnknownArgs { tenant, operation, target } = args;
     let state = Some(RecordState::Unknown);
     let wanted = ListRecords { state, tenant, operation, ..ListRecords::default() };
     let mut listing = pages::records(&*admin, wanted, None).await?;
     pages::oldest_first(&mut listing.records);
-    if place.json {
+    if target.json {
         return output::json(&listing);
     }
     show::listing(&listing)?;
     match listing.records.is_empty() {
-        true => output::line("nothing is unknown"),
+        true => output::line("no unknown operations"),
         false => {
-            eprintln!("see each with `onceward records show ID`, then `records resolve ID`");
+            eprintln!(
+                "show each with `onceward records show ID`, then decide with `onceward records \
+                 resolve ID`"
+            );
             Ok(())
         }
     }

@@ -1,4 +1,4 @@
-//! What is printed: tables for people, JSON for programs.
+//! Output: text for people, JSON for programs.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Fallible;
 
-/// Columns of a terminal that everybody has.
+/// Width that fits every terminal.
 const COLUMNS: usize = 80;
 
 /// Prints a line.
@@ -15,26 +15,25 @@ pub(super) fn line(text: impl AsRef<str>) -> Fallible {
     Ok(writeln!(io::stdout().lock(), "{}", text.as_ref())?)
 }
 
-/// Prints bytes as they are.
+/// Prints bytes unchanged.
 pub(super) fn bytes(bytes: &[u8]) -> Fallible {
     let mut out = io::stdout().lock();
     out.write_all(bytes)?;
     Ok(out.flush()?)
 }
 
-/// Prints a value for programs.
+/// Prints a value as JSON.
 pub(super) fn json<T: Serialize>(value: &T) -> Fallible {
     let text = serde_json::to_string_pretty(value).map_err(|error| error.to_string())?;
     line(text)
 }
 
-/// Whether a person reads what is printed.
+/// Returns whether standard output is a terminal.
 pub(super) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
-/// A line as it is shown: cut to a terminal's width, and whole to everybody else. Nothing
-/// in it moves a cursor.
+/// A line without control characters, cut to the width on a terminal.
 pub(super) fn fitted(text: &str) -> String {
     let plain = plain(text);
     let plain = plain.trim_end();
@@ -44,12 +43,12 @@ pub(super) fn fitted(text: &str) -> String {
     }
 }
 
-/// A text without what a terminal would obey.
+/// A text without control characters, which a terminal would obey.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
 }
 
-/// A text over several lines that fit, each after `indent`.
+/// A text wrapped into lines that begin with `indent`.
 pub(super) fn wrapped(text: &str, indent: &str) -> String {
     let (mut lines, mut current) = (Vec::new(), String::new());
     for word in plain(text).split_whitespace() {
@@ -67,7 +66,7 @@ pub(super) fn wrapped(text: &str, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// How long something took or is ago, in one unit.
+/// A duration in one unit.
 pub(super) fn age(age: Duration) -> String {
     match age.as_secs() {
         seconds @ 0..120 => format!("{seconds}s"),
@@ -77,7 +76,7 @@ pub(super) fn age(age: Duration) -> String {
     }
 }
 
-/// How much something takes, in one unit.
+/// A number of bytes in one unit.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -91,7 +90,7 @@ pub(super) fn size(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// A number with its thousands apart.
+/// A number with thousands separators.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Going through all pages of the admin, until the end or Ctrl-C.
+//! Paging through listings of the admin API, until the end or Ctrl-C.
 
 use super::Fallible;
 use super::failure::Failure;
@@ -6,7 +6,7 @@ use super::interrupt::{Interrupt, Interrupted};
 use super::progress::Progress;
 use crate::admin::{AdminApi, DecisionView, ListDecisions, ListRecords, RecordPage, RecordView};
 
-/// All records that are wanted, at most `limit`.
+/// Collects the wanted records, at most `limit`.
 pub(super) async fn records(
     admin: &dyn AdminApi,
     wanted: ListRecords,
@@ -23,7 +23,7 @@ pub(super) async fn records(
     Ok(all)
 }
 
-/// Hands over page after page, at most `limit` records, and returns how many there were.
+/// Passes each page to `take`, at most `limit` records, and returns their number.
 pub(super) async fn each_page(
     admin: &dyn AdminApi,
     mut wanted: ListRecords,
@@ -37,7 +37,7 @@ pub(super) async fn each_page(
         let left = limit.map_or(page, |limit| page.min(limit - seen));
         wanted.limit = u16::try_from(left).ok();
         let stopped = |Interrupted| {
-            Failure::Interrupted(format!("after {seen} records; nothing was changed"))
+            Failure::Interrupted(format!("after {seen} records; nothing has changed"))
         };
         let listing = interrupt.or(admin.records(&wanted)).await.map_err(stopped)??;
         seen += listing.records.len() + listing.undecodable.len();
@@ -50,23 +50,23 @@ pub(super) async fn each_page(
     }
 }
 
-/// All records of a listing, the one that has waited longest first.
+/// Sorts records by their last change, oldest first.
 pub(super) fn oldest_first(records: &mut [RecordView]) {
     records.sort_by_key(|record| record.updated_at);
 }
 
-/// All decisions, in the order in which they were made.
+/// Collects all decisions, oldest first.
 pub(super) async fn decisions(admin: &dyn AdminApi) -> Fallible<Vec<DecisionView>> {
     let (mut interrupt, mut all) = (Interrupt::listen()?, Vec::new());
-    let mut trail = ListDecisions { limit: Some(500), ..ListDecisions::default() };
+    let mut query = ListDecisions { limit: Some(500), ..ListDecisions::default() };
     loop {
         let stopped = |Interrupted| {
-            Failure::Interrupted(format!("after {} decisions; nothing was changed", all.len()))
+            Failure::Interrupted(format!("after {} decisions; nothing has changed", all.len()))
         };
-        let page = interrupt.or(admin.decisions(&trail)).await.map_err(stopped)??;
+        let page = interrupt.or(admin.decisions(&query)).await.map_err(stopped)??;
         all.extend(page.decisions);
         match page.next {
-            Some(next) => trail.after = Some(next),
+            Some(next) => query.after = Some(next),
             None => break,
         }
     }

@@ -1,4 +1,4 @@
-//! `onceward plan`
+//! `onceward plan`: memory and disk that records will need.
 
 mod amounts;
 mod needs;
@@ -13,10 +13,10 @@ use super::output::{self, count};
 use amounts::{Rate, Size};
 use needs::{Load, Need};
 
-/// Say how much memory and disk records will take
+/// Estimate the memory and disk that records will need
 ///
-/// records = rate × retention, and what they take = records × bytes of each. What a record
-/// takes beside its reply was measured for every store (docs/benchmarks.md).
+/// Computes records = rate × retention and bytes = records × size of each. The overhead of a
+/// record was measured for each store (docs/benchmarks.md).
 ///
 /// Examples:
 ///   onceward plan --rate 200/s --ttl 24h --record 1.5KiB
@@ -25,38 +25,38 @@ use needs::{Load, Need};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct PlanArgs {
-    /// New keys, such as 200/s, 5000/m or 1000000/d; on average over the retention
+    /// Average rate of new keys, such as 200/s, 5000/m or 1000000/d
     #[arg(long, value_name = "N/UNIT")]
     rate: Rate,
-    /// How long replies are kept (`ttl`), such as 24h
+    /// Retention of replies (the setting `ttl`), such as 24h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     ttl: Duration,
-    /// Bytes of a reply on average, its headers included, such as 1.5KiB
+    /// Average size of a reply with its headers, such as 1.5KiB
     #[arg(long, value_name = "BYTES")]
     record: Size,
-    /// How much longer keys are known as expired (`tombstone`)
+    /// Time after the retention in which keys are answered as expired (the setting `tombstone`)
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     tombstone: Option<Duration>,
-    /// How long anybody retries: clients, queues, people on Monday
+    /// Longest time after which clients, queues and people still retry
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     retry_horizon: Option<Duration>,
-    /// Only for this store
+    /// Only this store
     #[arg(long, value_name = "STORE", value_enum)]
     store: Option<PlannedStore>,
-    /// Print JSON, for programs
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Stores whose records were measured.
+/// Stores with measured overheads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 enum PlannedStore {
     /// A directory
     Embedded,
-    /// A Redis
+    /// Redis
     Redis,
-    /// A PostgreSQL
+    /// PostgreSQL
     Postgres,
 }
 
@@ -79,7 +79,7 @@ impl PlanArgs {
             needs: wanted.flat_map(|store| needs::of(store, &load)).collect(),
             warnings: self.warnings(),
         };
-        if self.json { output::json(&plan) } else { self.tell(&plan) }
+        if self.json { output::json(&plan) } else { self.print(&plan) }
     }
 
     fn load(&self) -> Load {
@@ -91,7 +91,7 @@ impl PlanArgs {
         }
     }
 
-    fn tell(&self, plan: &Plan) -> Fallible {
+    fn print(&self, plan: &Plan) -> Fallible {
         let seconds = |time: Duration| count(time.as_secs());
         let (rate, ttl) = (self.rate.per_second(), seconds(self.ttl));
         output::line(format!("records     {rate}/s x {ttl} s = {}", count(plan.records)))?;
@@ -109,8 +109,7 @@ impl PlanArgs {
         })
     }
 
-    /// Retention is how long a retry is recognised: shorter than anybody retries, it lets
-    /// the last retries run again.
+    /// Warns if retries come later than the retention, and therefore run again.
     fn warnings(&self) -> Vec<String> {
         let Some(horizon) = self.retry_horizon.filter(|horizon| *horizon > self.ttl) else {
             return Vec::new();
@@ -119,13 +118,13 @@ impl PlanArgs {
         let known = self.ttl + self.tombstone.unwrap_or_default();
         vec![if horizon > known {
             format!(
-                "retention ({ttl}) is shorter than the retry horizon ({horizon_text}): a retry \
-                 after that runs again. Raise --ttl, or keep --tombstone for the rest"
+                "retention ({ttl}) is shorter than the retry horizon ({horizon_text}): a later \
+                 retry runs again. Raise --ttl, or cover the rest with --tombstone"
             )
         } else {
             format!(
-                "retention ({ttl}) is shorter than the retry horizon ({horizon_text}): a retry \
-                 after that does not run again, but is refused as expired instead of answered"
+                "retention ({ttl}) is shorter than the retry horizon ({horizon_text}): a later \
+                 retry does not run again, but is refused as expired"
             )
         }]
     }

@@ -1,17 +1,17 @@
-//! A command as a process: its runtime, and the signals that it gets.
+//! The process of a command: its runtime and its signals.
 
 use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The runtime for everything outside of the serving threads: the store's callbacks, the
-/// sweeper, signals.
+/// The runtime of everything outside the serving threads: the store's callbacks, the sweeper,
+/// signals.
 pub(super) fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
-/// A request of the system to the process.
+/// A signal's meaning.
 pub(super) enum Event {
     /// SIGHUP.
     Reload,
@@ -19,7 +19,7 @@ pub(super) enum Event {
     Stop,
 }
 
-/// The signals that a serving command listens to.
+/// Signals of a serving command.
 pub(super) struct Signals {
     hang_up: Signal,
     terminate: Signal,

@@ -1,15 +1,15 @@
-//! How far long work is, on a terminal only.
+//! Progress of long work, shown on a terminal only.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::time::{Duration, Instant};
 
 use super::output::count;
 
-/// How often the line is drawn anew: enough for eyes, and no work for the terminal.
-const EVERY: Duration = Duration::from_millis(100);
-const BAR: usize = 30;
+/// Time between two updates of the line: smooth to see, and little work for the terminal.
+const INTERVAL: Duration = Duration::from_millis(100);
+const BAR_WIDTH: usize = 30;
 
-/// One line on standard error, which is gone when the work is done.
+/// One line on standard error, erased when the work is done.
 pub(super) struct Progress {
     what: &'static str,
     total: Option<u64>,
@@ -18,26 +18,26 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of so many, if that is known.
+    /// Starts at 0 of `total`, if that is known.
     pub(super) fn new(what: &'static str, total: Option<u64>) -> Self {
         let shown = stderr().is_terminal();
         Self { what, total: total.filter(|total| *total > 0), shown, last: None }
     }
 
-    /// So many are done.
+    /// Shows that `done` are done.
     pub(super) fn at(&mut self, done: u64) {
-        let due = self.last.is_none_or(|last| last.elapsed() >= EVERY);
+        let due = self.last.is_none_or(|last| last.elapsed() >= INTERVAL);
         if self.shown && due {
             self.last = Some(Instant::now());
-            let _nobody_looks = write!(stderr().lock(), "\r\u{1b}[K{}", self.line(done));
+            let _terminal_closed = write!(stderr().lock(), "\r\u{1b}[K{}", self.line(done));
         }
     }
 
     fn line(&self, done: u64) -> String {
         let Some(total) = self.total else { return format!("{} {}", count(done), self.what) };
         let share = (done as f64 / total as f64).min(1.0);
-        let full = (share * BAR as f64) as usize;
-        let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR - full));
+        let full = (share * BAR_WIDTH as f64) as usize;
+        let bar = format!("{}{}", "#".repeat(full), "-".repeat(BAR_WIDTH - full));
         let percent = (share * 100.0) as u8;
         format!("[{bar}] {percent:>3} %  {} of about {} {}", count(done), count(total), self.what)
     }
@@ -46,7 +46,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown && self.last.is_some() {
-            let _nobody_looks = write!(stderr().lock(), "\r\u{1b}[K");
+            let _terminal_closed = write!(stderr().lock(), "\r\u{1b}[K");
         }
     }
 }

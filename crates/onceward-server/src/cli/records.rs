@@ -21,7 +21,7 @@ use crate::admin::{
 };
 use crate::api::{RecordRef, RecordState};
 
-/// Look at records, and decide about those whose outcome nobody knows
+/// Show records, and decide about those whose outcome is unknown
 #[derive(Debug, Subcommand)]
 pub(crate) enum RecordsCommand {
     /// List records
@@ -32,7 +32,7 @@ pub(crate) enum RecordsCommand {
     ///   onceward records list --store file:./onceward-data --tenant acme --json
     #[command(verbatim_doc_comment)]
     List(ListArgs),
-    /// Show one record: state, times, attempts, and what was decided about it
+    /// Show one record: state, times, attempts and decisions
     ///
     /// Examples:
     ///   onceward records show 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 --config onceward.toml
@@ -40,11 +40,11 @@ pub(crate) enum RecordsCommand {
     ///       --admin http://127.0.0.1:9090
     #[command(verbatim_doc_comment)]
     Show(ShowArgs),
-    /// Decide what became of an operation whose outcome is unknown
+    /// Decide the outcome of an operation whose outcome is unknown
     ///
-    /// With --happened, retries get the reply that you give. With --did-not-happen, its key
-    /// is free and the next retry runs: be sure that it cannot happen any more. The decision
-    /// is written into the trail before it is made, with who you are and the reason.
+    /// With --happened, retries get the given reply. With --did-not-happen, the key becomes free
+    /// and the next retry runs: be sure that the operation can no longer happen. The decision is
+    /// written to the audit log before it takes effect, with your user name and the reason.
     ///
     /// Examples:
     ///   onceward records resolve 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 --happened \
@@ -54,26 +54,28 @@ pub(crate) enum RecordsCommand {
     ///       --reason 'voided at the provider, ticket 4711' --admin http://127.0.0.1:9090 --yes
     #[command(verbatim_doc_comment)]
     Resolve(ResolveArgs),
-    /// Free the key of an operation that did not happen and cannot any more
+    /// Free the key of an operation that did not and can no longer happen
     ///
-    /// The same as `resolve --did-not-happen`. Only where the outcome is unknown: a live
-    /// lease is refused.
+    /// The same as `resolve --did-not-happen`. The outcome must be unknown: an operation with a
+    /// live lease is refused.
     ///
     /// Examples:
     ///   onceward records release 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 \
     ///       --reason 'the worker was down before it sent anything' --config onceward.toml
     #[command(verbatim_doc_comment)]
     Release(ReleaseArgs),
-    /// Remove what is past its time now, instead of when the gateway gets to it
+    /// Remove expired records now, without waiting for the gateway to do it
     ///
-    /// Never touches what is running, unknown, or within its retention.
+    /// Never removes records that are running, unknown or within their retention.
     ///
     /// Examples:
     ///   onceward records purge --config onceward.toml --dry-run
     ///   onceward records purge --admin http://127.0.0.1:9090
     #[command(verbatim_doc_comment)]
     Purge(PurgeArgs),
-    /// Write all records as JSON lines; no keys, and no replies unless you ask for them
+    /// Export records as JSON lines
+    ///
+    /// Contains no keys, and replies only with --outcomes.
     ///
     /// Examples:
     ///   onceward records export --config onceward.toml --to records.jsonl
@@ -85,33 +87,33 @@ pub(crate) enum RecordsCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    place: Target,
+    target: Target,
     #[command(flatten)]
     filter: Filter,
-    /// At most so many
+    /// List at most N records
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// All of them
+    /// List all records
     #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
 
-/// Which records.
+/// Filter of records.
 #[derive(Debug, Args)]
 pub(super) struct Filter {
-    /// Only those that stand there; a lapsed lease stands at unknown
+    /// Only records in this state; a record with a lapsed lease is unknown
     #[arg(long, value_name = "STATE", value_enum)]
     state: Option<RecordState>,
-    /// Only this tenant's
+    /// Only records of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Only those of the operation with this name
+    /// Only records of the operation with this name
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
-    /// Only those that have not changed for so long, such as 5m or 2h
+    /// Only records unchanged for this time, such as 5m or 2h
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     older_than: Option<Duration>,
-    /// Also what Onceward keeps for itself
+    /// Include Onceward's internal records
     #[arg(long)]
     internal: bool,
 }
@@ -131,78 +133,78 @@ impl Filter {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The operation's id, or the record's
+    /// The operation's id or the record's id
     #[arg(value_name = "ID")]
     id: RecordRef,
-    /// Print its stored reply too
+    /// Print the stored reply too
     #[arg(long)]
     outcome: bool,
     #[command(flatten)]
-    place: Target,
+    target: Target,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ResolveArgs {
-    /// The operation's id, or the record's
-    #[arg(value_name = "OPERATION")]
+    /// The operation's id or the record's id
+    #[arg(value_name = "ID")]
     id: RecordRef,
     #[command(flatten)]
     verdict: VerdictArgs,
-    /// The status of the reply that retries get
+    /// Status of the reply that retries get
     #[arg(long, value_name = "CODE", requires = "happened")]
     status: Option<u16>,
-    /// A header of that reply; as often as there are headers
+    /// A header of the reply; can be repeated
     #[arg(long, value_name = "NAME: VALUE", requires = "happened", value_parser = header_line)]
     header: Vec<HeaderLine>,
-    /// The body of that reply; - is standard input
+    /// File with the body of the reply; - is standard input
     #[arg(long, value_name = "FILE", requires = "happened")]
     body_file: Option<PathBuf>,
-    /// How long that reply is kept [default: as configured for the operation]
+    /// Retention of the reply [default: as configured for the operation]
     #[arg(long, value_name = "TIME", requires = "happened", value_parser = humantime::parse_duration)]
     keep: Option<Duration>,
     #[command(flatten)]
-    force: Force,
+    decision: DecisionArgs,
 }
 
-/// One of the two.
+/// The verdict: exactly one.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct VerdictArgs {
-    /// It happened; needs --status
+    /// The operation happened; needs --status
     #[arg(long, requires = "status")]
     happened: bool,
-    /// It did not happen, and cannot any more
+    /// The operation did not happen and can no longer happen
     #[arg(long)]
     did_not_happen: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReleaseArgs {
-    /// The operation's id, or the record's
-    #[arg(value_name = "OPERATION")]
+    /// The operation's id or the record's id
+    #[arg(value_name = "ID")]
     id: RecordRef,
     #[command(flatten)]
-    force: Force,
+    decision: DecisionArgs,
 }
 
-/// What every forced decision takes.
+/// Arguments of every decision.
 #[derive(Debug, Args)]
-struct Force {
-    /// How it is known, for the trail; no secrets
+struct DecisionArgs {
+    /// The evidence, for the audit log; must not contain secrets
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    place: Target,
+    target: Target,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
-    place: Target,
-    /// Say what would be removed
+    target: Target,
+    /// Print what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -211,9 +213,9 @@ impl RecordsCommand {
     pub(super) async fn execute(self) -> Fallible {
         match self {
             Self::List(args) => list(&args).await,
-            Self::Show(args) => look(args.id, args.outcome, &args.place).await,
+            Self::Show(args) => show(args.id, args.outcome, &args.target).await,
             Self::Resolve(args) => resolve(args).await,
-            Self::Release(args) => release(&args.id, args.force).await,
+            Self::Release(args) => release(&args.id, args.decision).await,
             Self::Purge(args) => purge(&args).await,
             Self::Export(args) => args.execute().await,
         }
@@ -221,10 +223,10 @@ impl RecordsCommand {
 }
 
 async fn list(args: &ListArgs) -> Fallible {
-    let admin = args.place.admin().await?;
+    let admin = args.target.admin().await?;
     let limit = (!args.all).then_some(args.limit as usize);
     let listing = pages::records(&*admin, args.filter.wanted(), limit).await?;
-    if args.place.json {
+    if args.target.json {
         return output::json(&listing);
     }
     show::listing(&listing)?;
@@ -232,19 +234,19 @@ async fn list(args: &ListArgs) -> Fallible {
         return output::line("no records");
     }
     if listing.next.is_some() {
-        eprintln!("there are more: give --limit or --all");
+        eprintln!("there are more records: add --limit N or --all");
     }
     Ok(())
 }
 
 /// Shows one record.
-pub(super) async fn look(id: RecordRef, outcome: bool, place: &Target) -> Fallible {
-    let shown = place.admin().await?.record(&id, &ShowRecord { outcome }).await?;
-    if place.json {
-        return output::json(&shown);
+pub(super) async fn show(id: RecordRef, outcome: bool, target: &Target) -> Fallible {
+    let details = target.admin().await?.record(&id, &ShowRecord { outcome }).await?;
+    if target.json {
+        return output::json(&details);
     }
-    show::record(&shown)?;
-    match shown.record.outcome.as_ref().and_then(|it| it.reply.as_ref()) {
+    show::record(&details)?;
+    match details.record.outcome.as_ref().and_then(|it| it.reply.as_ref()) {
         Some(reply) => show::reply(reply),
         None => Ok(()),
     }
@@ -252,41 +254,42 @@ pub(super) async fn look(id: RecordRef, outcome: bool, place: &Target) -> Fallib
 
 async fn resolve(args: ResolveArgs) -> Fallible {
     let (VerdictArgs { happened, .. }, Some(status)) = (&args.verdict, args.status) else {
-        return release(&args.id, args.force).await;
+        return release(&args.id, args.decision).await;
     };
-    debug_assert!(happened, "clap lets a status pass with it only");
+    debug_assert!(happened, "clap accepts --status only with --happened");
     let body = args.body_file.as_deref().map(read).transpose()?.unwrap_or_default();
     let reply = Reply::new(status, args.header, &body);
-    let Force { reason, yes, place } = args.force;
-    let admin = place.admin().await?;
-    let seen = admin.record(&args.id, &ShowRecord::default()).await?;
-    let what = format!(
+    let DecisionArgs { reason, yes, target } = args.decision;
+    let admin = target.admin().await?;
+    let before = admin.record(&args.id, &ShowRecord::default()).await?;
+    let change = format!(
         "{}\nwill be completed: every retry gets {status} with {} headers and {} bytes",
-        about(&seen, &reason),
+        summary(&before, &reason),
         reply.headers.len(),
         body.len()
     );
-    confirm(&what, yes)?;
-    let _not_in_the_middle = Interrupt::listen()?;
+    confirm(&change, yes)?;
+    let _not_interrupted_meanwhile = Interrupt::listen()?;
     let keep_seconds = args.keep.map(|it| it.as_secs());
-    let order = ResolveRecord { fence: seen.record.fence, reason, reply, keep_seconds };
-    done(&place, &admin.resolve(&args.id, &order).await?)
+    let request = ResolveRecord { fence: before.record.fence, reason, reply, keep_seconds };
+    print_decided(&target, &admin.resolve(&args.id, &request).await?)
 }
 
-async fn release(id: &RecordRef, force: Force) -> Fallible {
-    let Force { reason, yes, place } = force;
-    let admin = place.admin().await?;
-    let seen = admin.record(id, &ShowRecord::default()).await?;
-    let what = format!("{}\nwill be released: the next retry runs it again", about(&seen, &reason));
-    confirm(&what, yes)?;
-    let _not_in_the_middle = Interrupt::listen()?;
-    let order = ReleaseRecord { fence: seen.record.fence, reason };
-    done(&place, &admin.release(id, &order).await?)
+async fn release(id: &RecordRef, decision: DecisionArgs) -> Fallible {
+    let DecisionArgs { reason, yes, target } = decision;
+    let admin = target.admin().await?;
+    let before = admin.record(id, &ShowRecord::default()).await?;
+    let change =
+        format!("{}\nwill be released: the next retry runs it again", summary(&before, &reason));
+    confirm(&change, yes)?;
+    let _not_interrupted_meanwhile = Interrupt::listen()?;
+    let request = ReleaseRecord { fence: before.record.fence, reason };
+    print_decided(&target, &admin.release(id, &request).await?)
 }
 
-/// What a decision is about.
-fn about(seen: &RecordDetails, reason: &str) -> String {
-    let record = &seen.record;
+/// The record and the reason of a decision, for its confirmation.
+fn summary(before: &RecordDetails, reason: &str) -> String {
+    let record = &before.record;
     let since = age(record.updated_at.age(show::now()));
     let (operation, state, attempts) = (&record.operation_id, record.state, record.attempts);
     let (name, tenant) = (&record.operation, &record.tenant);
@@ -295,11 +298,11 @@ fn about(seen: &RecordDetails, reason: &str) -> String {
     )) + &format!("\nreason: {}", output::plain(reason))
 }
 
-fn done(place: &Target, shown: &RecordDetails) -> Fallible {
-    if place.json {
-        return output::json(shown);
+fn print_decided(target: &Target, after: &RecordDetails) -> Fallible {
+    if target.json {
+        return output::json(after);
     }
-    output::line(format!("{} is {} now", shown.record.operation_id, shown.record.state))
+    output::line(format!("{} is now {}", after.record.operation_id, after.record.state))
 }
 
 fn read(file: &Path) -> Fallible<Vec<u8>> {
@@ -312,27 +315,30 @@ fn read(file: &Path) -> Fallible<Vec<u8>> {
 }
 
 fn header_line(text: &str) -> Result<HeaderLine, String> {
-    let (name, value) =
-        text.split_once(':').ok_or_else(|| format!("{text:?} is not NAME: VALUE"))?;
+    let (name, value) = text
+        .split_once(':')
+        .ok_or_else(|| format!("{text:?} does not have the form NAME: VALUE"))?;
     Ok(HeaderLine { name: name.trim().to_owned(), value: value.trim().to_owned() })
 }
 
 async fn purge(args: &PurgeArgs) -> Fallible {
-    let admin = args.place.admin().await?;
-    let purged = if args.dry_run { due(&*admin).await? } else { purge_all(&*admin).await? };
-    if args.place.json {
+    let admin = args.target.admin().await?;
+    let purged = if args.dry_run { count_due(&*admin).await? } else { purge_all(&*admin).await? };
+    if args.target.json {
         return output::json(&purged);
     }
     let would = if args.dry_run { "would be " } else { "" };
     let (removed, tombstoned) = (count(purged.removed), count(purged.tombstoned));
-    output::line(format!("{removed} records {would}removed, {tombstoned} {would}cut to tombstones"))
+    output::line(format!(
+        "{removed} records {would}removed, {tombstoned} {would}reduced to tombstones"
+    ))
 }
 
 async fn purge_all(admin: &dyn AdminApi) -> Fallible<PurgeDone> {
     let (mut interrupt, mut all) = (Interrupt::listen()?, PurgeDone::default());
     let mut progress = Progress::new("records removed", None);
     loop {
-        // Not left off in the middle: a call is short, and its count is told.
+        // Not interruptible: a call is short, and its count must be reported.
         let purged = admin.purge(&PurgeRecords::default()).await?;
         all.removed += purged.removed;
         all.tombstoned += purged.tombstoned;
@@ -341,15 +347,15 @@ async fn purge_all(admin: &dyn AdminApi) -> Fallible<PurgeDone> {
             return Ok(all);
         }
         let stopped = |Interrupted| {
-            Failure::Interrupted(format!("{} records were removed; more are due", all.removed))
+            Failure::Interrupted(format!("{} records removed; more are due", all.removed))
         };
         interrupt.or(tokio::task::yield_now()).await.map_err(stopped)?;
     }
 }
 
-/// What is past its time: what is counted and not listed any more, and what is listed as
-/// expired and still has its outcome. While the store is in use, about so many.
-async fn due(admin: &dyn AdminApi) -> Fallible<PurgeDone> {
+/// Counts expired records: those that are counted but no longer listed, and those that are listed
+/// as expired and still have their outcome. Approximate while the store is in use.
+async fn count_due(admin: &dyn AdminApi) -> Fallible<PurgeDone> {
     let counted = admin.stats().await?.records;
     let wanted = ListRecords { internal: true, ..ListRecords::default() };
     let mut tombstoned = 0;

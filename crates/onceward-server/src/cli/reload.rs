@@ -1,5 +1,5 @@
-//! `onceward reload`: tells a running gateway to read its configuration again, and waits for
-//! the result, which the gateway leaves beside its pid file.
+//! `onceward reload`: signals a running gateway, and waits for the result, which the gateway writes
+//! beside its pid file.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -9,57 +9,61 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// Tells the process in a pid file to reload, and waits for the result.
+/// Signals the process in a pid file to reload, and waits for the result.
 pub(super) fn run(pid_file: &Path) -> Result<(), Box<dyn Error>> {
     let text = std::fs::read_to_string(pid_file)
         .map_err(|error| format!("{}: {error}", pid_file.display()))?;
     let pid: u32 = text
         .trim()
         .parse()
-        .map_err(|_| format!("{} does not hold a process id", pid_file.display()))?;
+        .map_err(|_| format!("{} does not contain a process id", pid_file.display()))?;
     let before = LastReload::read(pid_file)?.number;
     let sent = Command::new("kill").args(["-HUP", &pid.to_string()]).status()?;
     if !sent.success() {
-        return Err(format!("process {pid} cannot be signalled").into());
+        return Err(format!("cannot signal process {pid}: see that the gateway runs").into());
     }
-    let give_up = Instant::now() + RELOAD_TIMEOUT;
-    while Instant::now() < give_up {
+    let deadline = Instant::now() + RELOAD_TIMEOUT;
+    while Instant::now() < deadline {
         let last = LastReload::read(pid_file)?;
         if last.number > before {
-            let refused = |why| format!("not reloaded; the configuration before stays: {why}");
+            let refused =
+                |why| format!("not reloaded; the current configuration stays in force: {why}");
             return last.refused.map_or(Ok(()), |why| Err(refused(why).into()));
         }
         thread::sleep(RELOAD_POLL);
     }
-    Err(format!("process {pid} did not say in {RELOAD_TIMEOUT:?} whether it reloaded").into())
+    Err(format!(
+        "process {pid} did not report within {RELOAD_TIMEOUT:?} whether it reloaded; see its log"
+    )
+    .into())
 }
 
-/// Longest wait for a gateway that reads its configuration again: much longer than that takes.
+/// Timeout of a reload: much longer than one takes.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// Pause between two looks at the result.
+/// Pause between two reads of the result.
 const RELOAD_POLL: Duration = Duration::from_millis(20);
 
-/// The result of the last reload, in a file beside the pid file (`PID_FILE.reload`).
+/// Result of the last reload, in a file beside the pid file (`PID_FILE.reload`).
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct LastReload {
-    /// Counted from the start of the gateway.
+    /// Number of reloads since the gateway's start.
     number: u64,
-    /// Why the configuration was refused, if it was.
+    /// Why the configuration was refused; `None` if it was applied.
     refused: Option<String>,
 }
 
 impl LastReload {
     fn read(pid_file: &Path) -> Result<Self, String> {
         let path = beside(pid_file, "reload");
-        let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let at_path = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
         let text = std::fs::read(&path).map_err(|error| {
-            told(&format!("{error}; is it the --pid-file of a gateway of this version?"))
+            at_path(&format!("{error}; give the --pid-file of a running gateway of this version"))
         })?;
-        serde_json::from_slice(&text).map_err(|error| told(&error))
+        serde_json::from_slice(&text).map_err(|error| at_path(&error))
     }
 }
 
-/// Writes the results of reloads. Its file is gone with the gateway.
+/// Writes the results of reloads. The file is removed when the gateway stops.
 pub(super) struct ReloadLog<'p> {
     pid_file: &'p Path,
     last: LastReload,
@@ -75,11 +79,11 @@ impl<'p> ReloadLog<'p> {
     pub(super) fn add(&mut self, refused: Option<String>) {
         self.last = LastReload { number: self.last.number + 1, refused };
         if let Err(error) = self.write() {
-            tracing::error!(%error, "the result of the reload cannot be told");
+            tracing::error!(%error, "the result of the reload cannot be written");
         }
     }
 
-    /// Whole, whenever it is read.
+    /// Replaces the file atomically.
     fn write(&self) -> Result<(), String> {
         let (path, new) = (beside(self.pid_file, "reload"), beside(self.pid_file, "reload.new"));
         let text = serde_json::to_vec(&self.last).map_err(|error| error.to_string())?;
@@ -90,7 +94,7 @@ impl<'p> ReloadLog<'p> {
 
 impl Drop for ReloadLog<'_> {
     fn drop(&mut self) {
-        let _perhaps_gone_already = std::fs::remove_file(beside(self.pid_file, "reload"));
+        let _may_be_gone = std::fs::remove_file(beside(self.pid_file, "reload"));
     }
 }
 
@@ -100,7 +104,7 @@ fn beside(pid_file: &Path, what: &str) -> PathBuf {
     name.into()
 }
 
-/// Gone with the gateway.
+/// The pid file. It is removed when the gateway stops.
 pub(super) struct PidFile<'p>(&'p Path);
 
 impl<'p> PidFile<'p> {
@@ -113,6 +117,6 @@ impl<'p> PidFile<'p> {
 
 impl Drop for PidFile<'_> {
     fn drop(&mut self) {
-        let _perhaps_gone_already = std::fs::remove_file(self.0);
+        let _may_be_gone = std::fs::remove_file(self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Messages to the service manager that started the program: systemd's `sd_notify` protocol.
+//! Notifications for the service manager, by systemd's `sd_notify` protocol.
 
 use std::env;
 use std::ffi::OsStr;
@@ -6,25 +6,25 @@ use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Names the socket that takes the messages. It is missing or empty where none are wanted.
+/// Names the socket of the service manager. Unset or empty without one.
 const SOCKET: &str = "NOTIFY_SOCKET";
 
-/// Time between the end of the drain and the end of the process: unfinished requests are marked
-/// as unknown (1 s), spans go to the collector (10 s), and the store is closed.
+/// Time from the end of the drain to the end of the process: unfinished requests are marked
+/// unknown (1 s), spans are sent to the collector (10 s), and the store is closed.
 const AFTER_DRAIN: Duration = Duration::from_secs(20);
 
 /// A change that the service manager waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// Every listener takes connections.
+    /// All listeners accept connections.
     Ready,
-    /// The process drains for at most this time, and then ends. Without it, the service manager
-    /// would kill a drain that is configured to be longer than its own stop timeout.
+    /// The process drains for at most this time, then ends. Without this notice, the service
+    /// manager kills a drain that is longer than its own stop timeout.
     Stopping(Duration),
 }
 
 impl Notice {
-    /// Sends the notice, if a service manager listens. The program goes on where that fails.
+    /// Sends the notice, if there is a service manager. A failure is only logged.
     pub(crate) fn send(self) {
         let socket = env::var_os(SOCKET).filter(|socket| !socket.is_empty());
         let Some(socket) = socket else { return };
@@ -49,7 +49,7 @@ impl Notice {
     }
 }
 
-/// A path, or with a leading `@` a name in Linux's abstract namespace.
+/// Parses a path, or with a leading `@` a name in Linux's abstract namespace.
 fn address(socket: &OsStr) -> io::Result<SocketAddr> {
     #[cfg(target_os = "linux")]
     if let Some(name) = socket.as_encoded_bytes().strip_prefix(b"@") {

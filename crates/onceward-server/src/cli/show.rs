@@ -1,4 +1,4 @@
-//! Records and decisions as people read them.
+//! Records and decisions as text.
 
 use onceward_core::{Clock as _, SystemAmbient, Timestamp};
 
@@ -7,12 +7,12 @@ use super::output::{self, age, fitted, plain, wrapped};
 use crate::admin::{DecisionView, RecordDetails, RecordPage, RecordView, Reply};
 use crate::api::Rfc3339;
 
-/// By this machine's clock, for ages.
+/// This machine's time, to compute ages.
 pub(super) fn now() -> Timestamp {
     SystemAmbient::new().now()
 }
 
-/// A table of records.
+/// Prints a table of records.
 pub(super) fn listing(listing: &RecordPage) -> Fallible {
     if !listing.records.is_empty() {
         output::line(format!(
@@ -23,8 +23,8 @@ pub(super) fn listing(listing: &RecordPage) -> Fallible {
     let now = now();
     for record in &listing.records {
         let age = age(record.updated_at.age(now));
-        let whose = format!("{}, {}", record.tenant, record.operation);
-        let row = format!("{:36} {:9} {age:>5} {whose}", record.operation_id, record.state);
+        let scope = format!("{}, {}", record.tenant, record.operation);
+        let row = format!("{:36} {:9} {age:>5} {scope}", record.operation_id, record.state);
         output::line(fitted(&row))?;
     }
     for id in &listing.undecodable {
@@ -33,23 +33,23 @@ pub(super) fn listing(listing: &RecordPage) -> Fallible {
     Ok(())
 }
 
-/// All about one record.
-pub(super) fn record(shown: &RecordDetails) -> Fallible {
-    let RecordDetails { record, decisions } = shown;
-    for (name, value) in facts(record) {
+/// Prints one record and its decisions.
+pub(super) fn record(details: &RecordDetails) -> Fallible {
+    let RecordDetails { record, decisions } = details;
+    for (name, value) in fields(record) {
         output::line(fitted(&format!("{name:12} {value}")))?;
     }
     if decisions.is_empty() {
         return output::line("decisions    none");
     }
     output::line("decisions")?;
-    decisions.iter().try_for_each(|decision| about(decision, "  "))
+    decisions.iter().try_for_each(|it| decision(it, "  "))
 }
 
-fn facts(record: &RecordView) -> Vec<(&'static str, String)> {
+fn fields(record: &RecordView) -> Vec<(&'static str, String)> {
     let now = now();
-    let when = |moment: Rfc3339| format!("{moment}  ({} ago)", age(moment.age(now)));
-    let mut facts = vec![
+    let with_age = |time: Rfc3339| format!("{time}  ({} ago)", age(time.age(now)));
+    let mut fields = vec![
         ("operation id", record.operation_id.clone()),
         ("record", record.record.clone()),
         ("state", record.state.to_string()),
@@ -62,21 +62,21 @@ fn facts(record: &RecordView) -> Vec<(&'static str, String)> {
         ("parent", &record.parent),
         ("region", &record.region),
     ];
-    facts.extend(rare.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-    let taken = if record.taken_over { ", taken over" } else { "" };
-    facts.push(("attempts", format!("{}{taken}", record.attempts)));
-    facts.push(("fence", record.fence.to_string()));
-    facts.push(("fingerprint", record.fingerprint.clone()));
-    facts.push(("created", when(record.created_at)));
-    facts.push(("changed", when(record.updated_at)));
+    fields.extend(rare.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+    let taken_over = if record.taken_over { ", taken over" } else { "" };
+    fields.push(("attempts", format!("{}{taken_over}", record.attempts)));
+    fields.push(("fence", record.fence.to_string()));
+    fields.push(("fingerprint", record.fingerprint.clone()));
+    fields.push(("created", with_age(record.created_at)));
+    fields.push(("changed", with_age(record.updated_at)));
     let times = [("lease until", record.lease_until), ("kept until", record.kept_until)];
-    facts.extend(times.into_iter().filter_map(|(name, it)| Some((name, it?.to_string()))));
-    facts.push(("outcome", outcome(record)));
-    facts
+    fields.extend(times.into_iter().filter_map(|(name, it)| Some((name, it?.to_string()))));
+    fields.push(("outcome", outcome(record)));
+    fields
 }
 
 fn outcome(record: &RecordView) -> String {
-    let Some(outcome) = &record.outcome else { return "none is stored".to_owned() };
+    let Some(outcome) = &record.outcome else { return "none".to_owned() };
     let mut parts = Vec::new();
     parts.extend(outcome.status.map(|status| status.to_string()));
     parts.extend(outcome.content_type.clone());
@@ -86,15 +86,15 @@ fn outcome(record: &RecordView) -> String {
     parts.join(", ")
 }
 
-/// A decision: when, what, who, and why.
-pub(super) fn about(decision: &DecisionView, indent: &str) -> Fallible {
-    let what = format!("{:?}", decision.decided);
+/// Prints a decision: when, what, who and why.
+pub(super) fn decision(decision: &DecisionView, indent: &str) -> Fallible {
+    let decided = format!("{:?}", decision.decided);
     let by = plain(&decision.by);
-    output::line(format!("{indent}{}  {}  by {by}", decision.at, words(&what)))?;
+    output::line(format!("{indent}{}  {}  by {by}", decision.at, words(&decided)))?;
     output::line(wrapped(&decision.evidence, &format!("{indent}    ")))
 }
 
-/// `DidNotHappen` as people say it.
+/// `DidNotHappen` as words.
 fn words(name: &str) -> String {
     let spaced: Vec<String> = name
         .chars()
@@ -105,7 +105,7 @@ fn words(name: &str) -> String {
     spaced.concat().trim().to_owned()
 }
 
-/// A stored reply, as it would be sent.
+/// Prints a stored reply as it would be sent.
 pub(super) fn reply(reply: &Reply) -> Fallible {
     output::line(format!("\n{}", reply.status))?;
     for header in &reply.headers {
@@ -115,12 +115,15 @@ pub(super) fn reply(reply: &Reply) -> Fallible {
     body(&reply.body()?)
 }
 
-/// A body as it is; on a terminal only if it is text.
+/// Prints a body unchanged; on a terminal only if it is text.
 pub(super) fn body(body: &[u8]) -> Fallible {
-    let obeyed = |it: char| it.is_control() && it != '\n' && it != '\t';
-    let is_text = std::str::from_utf8(body).is_ok_and(|text| !text.contains(obeyed));
+    let is_control = |it: char| it.is_control() && it != '\n' && it != '\t';
+    let is_text = std::str::from_utf8(body).is_ok_and(|text| !text.contains(is_control));
     if output::is_terminal() && !is_text {
-        return output::line(format!("{} bytes that are no text: pipe them somewhere", body.len()));
+        return output::line(format!(
+            "{} bytes of binary data: redirect the output to a file",
+            body.len()
+        ));
     }
     output::bytes(body)?;
     if output::is_terminal() { output::line("") } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! `onceward store …`
+//! `onceward store …`: maintenance of stores.
 
 mod accept_loss;
 mod copy;
@@ -13,59 +13,60 @@ use super::{Fallible, output};
 use accept_loss::AcceptLossArgs;
 use copy::CopyArgs;
 
-/// Look after the store
+/// Inspect and maintain a store
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Say how much the store holds
+    /// Print the number of records and their size
     ///
     /// Examples:
     ///   onceward store stats --config onceward.toml
     ///   onceward store stats --admin http://127.0.0.1:9090 --json
     #[command(verbatim_doc_comment)]
     Stats(Target),
-    /// Read every record, and tell which of them cannot be read
+    /// Read every record, and list those that cannot be read
     ///
-    /// Opens seals too. A directory that no process has open is looked at more closely: its
-    /// counters, and whether everything in it is going to expire. Fails if anything is wrong.
+    /// Also opens sealed records. In a directory that no process has open, also checks the
+    /// counters, and that every record will expire. Fails if anything is wrong.
     ///
     /// Examples:
     ///   onceward store verify --config onceward.toml
     ///   onceward store verify --admin http://127.0.0.1:9090
     #[command(verbatim_doc_comment)]
     Verify(Target),
-    /// Give space back that dead records take
+    /// Free the disk space of removed records
     ///
-    /// In daily life stores clean up by themselves; this is for after large deletions.
+    /// Stores normally do this by themselves. Use it after large deletions.
     ///
     /// Examples:
     ///   onceward store compact --store file:./onceward-data
     #[command(verbatim_doc_comment)]
     Compact(StoreTarget),
-    /// Bring the tables of a PostgreSQL store up to date
+    /// Create or update the tables of a PostgreSQL store
     ///
-    /// Gateways do so when they start, unless the store's URL says migrate=false.
+    /// Gateways do this when they start, unless the store's URL has migrate=false.
     ///
     /// Examples:
     ///   onceward store migrate --config onceward.toml --dry-run
     ///   onceward store migrate --store postgres://onceward@db/onceward
     #[command(verbatim_doc_comment)]
     Migrate(MigrateArgs),
-    /// Copy all records of one store into another
+    /// Copy all records of one store to another
     ///
-    /// Records are copied as they are, sealed ones sealed. What is later in the target stays,
-    /// so it may be interrupted and run again. Both may be in use; to move without a pause,
-    /// see "moving" in docs/stores.md.
+    /// Records are copied unchanged, sealed ones sealed. A record that is newer in the target
+    /// stays, so the command can be interrupted and repeated. Both stores may be in use; to move
+    /// without downtime, see "moving" in docs/stores.md.
     ///
     /// Examples:
     ///   onceward store copy --from file:./onceward-data --to postgres://onceward@db/onceward
     ///   onceward store copy --from redis://cache --to postgres://onceward@db/onceward --verify
     #[command(verbatim_doc_comment)]
     Copy(CopyArgs),
-    /// Grant claims again after the store has lost records
+    /// Accept the loss of records, so that the store grants claims again
     ///
     /// A Redis that was flushed or has evicted keys, and a PostgreSQL table that was emptied, grant
-    /// no claims: what is not there may have run before. This says that no client sends again
-    /// what it sent before the loss, or that such effects may be repeated. The trail has it.
+    /// no claims, because a missing key may have run before. Use this command if no client repeats
+    /// a request from before the loss, or if such effects may be repeated. It is written to the
+    /// audit log.
     ///
     /// Examples:
     ///   onceward store accept-loss --config onceward.toml \
@@ -73,11 +74,11 @@ pub(crate) enum StoreCommand {
     ///   onceward store accept-loss --admin http://127.0.0.1:9090 --reason 'ticket 4711' --yes
     #[command(verbatim_doc_comment)]
     AcceptLoss(AcceptLossArgs),
-    /// Seal with the first sealing key what earlier keys have sealed
+    /// Reseal all records with the first sealing key
     ///
-    /// After it, the earlier keys can be removed. All gateways need the first key before.
-    /// May be interrupted, and run while gateways work on the store; not while records move
-    /// to another store.
+    /// Afterwards the other keys can be removed. All gateways must have the first key before. The
+    /// command can be interrupted and repeated, and run while gateways use the store, but not
+    /// while records move to another store.
     ///
     /// Examples:
     ///   onceward store reseal --config onceward.toml
@@ -88,7 +89,7 @@ pub(crate) enum StoreCommand {
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
-    place: StoreTarget,
+    target: StoreTarget,
     /// Print the SQL, and run nothing
     #[arg(long)]
     dry_run: bool,
@@ -97,20 +98,22 @@ pub(crate) struct MigrateArgs {
 impl StoreCommand {
     pub(super) async fn execute(self) -> Fallible {
         match self {
-            Self::Stats(place) => stats(&place).await,
-            Self::Verify(place) => verify::verify(&place).await,
-            Self::Compact(place) => upkeep::compact(&place.config()?.store).await,
-            Self::Migrate(args) => upkeep::migrate(&args.place.config()?.store, args.dry_run).await,
+            Self::Stats(target) => stats(&target).await,
+            Self::Verify(target) => verify::verify(&target).await,
+            Self::Compact(target) => upkeep::compact(&target.config()?.store).await,
+            Self::Migrate(args) => {
+                upkeep::migrate(&args.target.config()?.store, args.dry_run).await
+            }
             Self::Copy(args) => args.execute().await,
             Self::AcceptLoss(args) => args.execute().await,
-            Self::Reseal(place) => reseal::reseal(&place.config()?.store).await,
+            Self::Reseal(target) => reseal::reseal(&target.config()?.store).await,
         }
     }
 }
 
-async fn stats(place: &Target) -> Fallible {
-    let totals = place.admin().await?.stats().await?;
-    if place.json {
+async fn stats(target: &Target) -> Fallible {
+    let totals = target.admin().await?.stats().await?;
+    if target.json {
         return output::json(&totals);
     }
     output::line(format!("{:10} {:>15}", "records", output::count(totals.records)))?;

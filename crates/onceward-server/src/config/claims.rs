@@ -1,4 +1,4 @@
-//! `[claims]`: the right to run for workers in any language.
+//! `[claims]`: the claims API for workers in any language.
 
 use std::net::SocketAddr;
 
@@ -6,23 +6,23 @@ use onceward_core::Retention;
 use serde::Deserialize;
 
 use super::values::{Bytes, Seconds};
-use super::{ConfigError, Token};
+use super::{ConfigError, Token, invalid};
 
-/// Claims over HTTP, on an address of their own.
+/// The claims API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
-    /// How long a claim lasts that does not say so itself.
+    /// Default lease of a claim.
     pub lease: Seconds,
-    /// Shortest lease that a worker may ask for: below it, renewals are most of the traffic.
+    /// Shortest lease that a worker may request. Below it, renewals are most of the traffic.
     pub lease_min: Seconds,
-    /// Longest lease that a worker may ask for: so long a crash stays unnoticed.
+    /// Longest lease that a worker may request: how long a crash stays unnoticed.
     pub lease_max: Seconds,
-    /// How long results are kept.
+    /// Retention of results.
     pub ttl: Seconds,
-    /// For how long after that a key is answered as expired; without it, the key is new.
+    /// How long after `ttl` a key is answered as expired; without it, the key is new.
     pub tombstone: Option<Seconds>,
     /// Largest request.
     pub request_max_bytes: Bytes,
@@ -43,7 +43,7 @@ impl Default for Claims {
 }
 
 impl Claims {
-    /// How long results and tombstones are kept.
+    /// Retention of results and tombstones.
     pub(crate) fn retention(&self) -> Retention {
         let tombstone = self.tombstone.map(|it| it.0).unwrap_or_default();
         Retention { keep: self.ttl.0, tombstone }
@@ -51,22 +51,25 @@ impl Claims {
 
     pub(super) fn check(&self, tokens: &[Token]) -> Result<(), ConfigError> {
         let Self { lease, lease_min, lease_max, ttl, .. } = self;
-        let wrong = if tokens.is_empty() {
-            "anybody could claim: name who may in [[tokens]], with name, role = \"worker\" and \
-             secret_env"
-                .into()
-        } else if !(lease_min..=lease_max).contains(&lease) {
-            format!(
-                "lease is {lease}, and not from lease_min ({lease_min}) to lease_max ({lease_max})"
-            )
-        } else if lease_max > ttl {
-            format!(
-                "lease_max ({lease_max}) is longer than ttl ({ttl}): a claim would outlive its result"
-            )
-        } else {
-            return Ok(());
-        };
-        Err(ConfigError::Together(format!("[claims]: {wrong}")))
+        if tokens.is_empty() {
+            return invalid(
+                "claims: without tokens, anyone could claim; add [[tokens]] with name, \
+                 role = \"worker\" and secret_env",
+            );
+        }
+        if !(lease_min..=lease_max).contains(&lease) {
+            return invalid(format!(
+                "claims.lease: {lease} is not between lease_min ({lease_min}) and lease_max \
+                 ({lease_max})"
+            ));
+        }
+        if lease_max > ttl {
+            return invalid(format!(
+                "claims.lease_max: {lease_max} is longer than ttl ({ttl}), so a claim could outlive \
+                 its result; shorten it, or raise claims.ttl"
+            ));
+        }
+        Ok(())
     }
 }
 

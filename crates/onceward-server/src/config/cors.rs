@@ -1,40 +1,39 @@
-//! Which pages in browsers may read refusals.
+//! `[cors]`: the origins whose pages may read refusals.
 
 use http::HeaderValue;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-use super::ConfigError;
+use super::{ConfigError, invalid};
 
-/// Origins whose pages may read refusals. Responses of the service have its own CORS headers.
+/// Origins whose pages may read refusals. The service's responses have their own CORS headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cors {
     /// Such as `https://shop.example`, or `*` for all.
     pub origins: Vec<Origin>,
-    /// Pages may send cookies and credentials.
+    /// Allows pages to send cookies and credentials.
     pub credentials: bool,
 }
 
-/// A scheme, a host and where it is not the usual one, a port; or `*`.
+/// A scheme, a host and, unless it is the scheme's default, a port; or `*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(pub HeaderValue);
 
 impl Cors {
-    /// Refuses what browsers refuse too: every page of the web, with its user's cookies.
+    /// Refuses all origins together with credentials, as browsers do.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let all = self.origins.iter().any(|Origin(origin)| origin == "*");
         if all && self.credentials {
-            return Err(ConfigError::Together(
-                "cors.origins = [\"*\"] with cors.credentials = true lets every page read refusals \
-                 with its user's cookies; name the origins"
-                    .into(),
-            ));
+            return invalid(
+                "cors.origins: \"*\" with cors.credentials = true would let every page read \
+                 refusals with its user's cookies; name the origins",
+            );
         }
         Ok(())
     }
 
-    /// Whether pages of an origin may read refusals.
+    /// Returns whether pages of an origin may read refusals.
     pub fn allows(&self, origin: &HeaderValue) -> bool {
         self.origins.iter().any(|Origin(allowed)| allowed == "*" || allowed == origin)
     }

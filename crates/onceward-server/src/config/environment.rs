@@ -1,6 +1,6 @@
-//! Secrets that a configuration names and does not hold.
+//! Secrets in environment variables, which a configuration only names.
 
-/// An environment variable that a configuration names is not there.
+/// An environment variable that a configuration names is not set.
 #[derive(Debug, thiserror::Error)]
 #[error("the environment variable {0} is not set, or is not text")]
 pub struct NotSet(String);

@@ -1,4 +1,4 @@
-//! What is possible, and probably not meant.
+//! Warnings: settings that are valid, and probably not what was meant.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use http::StatusCode;
 use onceward_core::{Clock as _, Disposition, SystemAmbient};
 
+use super::rule_check::RuleSection;
 use super::rules::{CompletionLost, KeyFormat, Lapse, Mode, RuleSettings, StoreDown};
-use super::{Caps, Config, Owner, Seconds, Store, StoreKind};
+use super::{Config, QuotaLimits, ScopeSource, Seconds, Store, StoreKind};
 
-/// Something that works and may do harm.
+/// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// The setting, as it is written.
+    /// The setting with its section, such as `defaults.ttl`.
     pub setting: String,
     /// What can happen, and what to do.
     pub why: String,
@@ -24,10 +25,10 @@ impl fmt::Display for Warning {
     }
 }
 
-/// For how long careful clients go on retrying, and people press the button again.
+/// How long careful clients retry, and people press the button again.
 const RETRY_HORIZON: Duration = Duration::from_secs(24 * 3600);
 
-/// A lease is renewed at a third of it: a call that takes longer leaves no second try.
+/// A lease is renewed at a third of its length: a slower store call leaves no second try.
 const RENEWALS: u32 = 3;
 
 /// All warnings about a configuration.
@@ -36,39 +37,39 @@ pub fn lint(config: &Config) -> Vec<Warning> {
     let mut warn = |setting: &str, why: String| {
         warnings.push(Warning { setting: setting.into(), why });
     };
-    if let Some((setting, why)) = store_of(&config.store) {
+    if let Some((setting, why)) = store_warning(&config.store) {
         warn(setting, why.into());
     }
     if config.scope.single_tenant {
         warn(
             "scope.single_tenant",
-            "everybody who can reach the gateway shares one space of \
-            keys, and gets the stored responses of the others for their keys"
+            "all clients share their keys, so each can get the stored responses of the others"
                 .into(),
         );
     }
     for (name, owner) in [("tenant", &config.scope.tenant), ("caller", &config.scope.caller)] {
-        if matches!(owner, Some(Owner::Header(_))) && config.scope.trusted_peers.0.is_empty() {
+        if matches!(owner, Some(ScopeSource::Header(_))) && config.scope.trusted_peers.0.is_empty()
+        {
             warn(
                 &format!("scope.{name}"),
-                "it is taken from a header, and no peer is trusted to \
-                set it: all requests will be refused; set scope.trusted_peers"
+                "comes from a header, and no peer is trusted to set it, so every request will be \
+                 refused; set scope.trusted_peers"
                     .into(),
             );
         }
     }
     for (name, owner) in [("tenant", &config.scope.tenant), ("caller", &config.scope.caller)] {
-        if owner == &Some(Owner::EachCredential) {
+        if owner == &Some(ScopeSource::EachCredential) {
             warn(
                 &format!("scope.{name}"),
-                "a retry under a new token, signature or cookie is a new caller's request and \
-                 runs again; use \"credentials\", which refuses it, or name callers by something \
-                 that stays: { claim = \"sub\" }, { header_digest = \"x-api-key\" }"
+                "a retry under a new token, signature or cookie counts as a new caller's request \
+                 and runs again; use \"credentials\", which refuses it, or something that stays \
+                 the same: { claim = \"sub\" }, { header_digest = \"x-api-key\" }"
                     .into(),
             );
         }
     }
-    if config.scope.caller == Some(Owner::Credentials)
+    if config.scope.caller == Some(ScopeSource::Credentials)
         && !config.scope.single_tenant
         && config.listeners.iter().any(|listener| !listener.address.ip().is_loopback())
     {
@@ -76,65 +77,72 @@ pub fn lint(config: &Config) -> Vec<Warning> {
             "scope.caller",
             "callers are not told apart: a retry under a refreshed token or a new signature is \
              refused (403), and so is a key that another caller has used; if that can happen, \
-             name callers by something that stays: { claim = \"sub\" }, \
+             use something that stays the same: { claim = \"sub\" }, \
              { header_digest = \"x-api-key\" }, { cookie_digest = \"session\" }"
                 .into(),
         );
     }
-    for (setting, why) in quotas_of(config) {
+    for (setting, why) in quota_warnings(config) {
         warn(setting, why.into());
     }
     if let Some(since) = config.resolver.as_ref().and_then(|resolver| resolver.since)
         && since.0 > SystemAmbient::new().now()
     {
-        warn("resolver.since", format!("{since} is to come: until then no key is freed"));
+        warn("resolver.since", format!("{since} is in the future; until then, no key is freed"));
     }
-    let mut rules = |place: &str, rules: &RuleSettings| {
-        rules_of(place, rules, config).into_iter().for_each(|it| warn(&it.setting, it.why));
-    };
-    rules("defaults", &config.defaults);
-    for operation in &config.operations {
-        let name = operation.name.as_deref().unwrap_or(&operation.route);
-        rules(&format!("operation {name}"), &operation.settings(&config.defaults));
-    }
-    for operation in &config.operations {
-        if let Some(segment) = literal_parameter(&operation.route) {
-            let (name, route) = (operation.name.as_deref(), &operation.route);
-            let setting = format!("operation {}.route", name.unwrap_or(route));
-            warn(&setting, told_literal(route, segment));
-        }
-    }
-    warnings.dedup();
+    warnings.extend(all_rule_warnings(config));
     warnings
 }
 
-/// A part of a route that is a parameter in other routers, and stands for itself here.
+/// Warnings about the rules. One about a default is reported there, once, and not again for each
+/// operation that inherits it.
+fn all_rule_warnings(config: &Config) -> Vec<Warning> {
+    let defaults = rule_warnings(&config.defaults, &config.defaults, config);
+    let mut warnings: Vec<_> = defaults.iter().map(|it| it.at(RuleSection::Defaults)).collect();
+    for (number, operation) in config.operations.iter().enumerate() {
+        let section = RuleSection::Operation(number, operation);
+        let own = operation.settings(&RuleSettings::default());
+        let rules = operation.settings(&config.defaults);
+        let of_operation = rule_warnings(&rules, &own, config).into_iter();
+        let reported_before =
+            |it: &RuleWarning| !it.own && defaults.iter().any(|one| one.why == it.why);
+        warnings.extend(of_operation.filter(|it| !reported_before(it)).map(|it| it.at(section)));
+    }
+    for (number, operation) in config.operations.iter().enumerate() {
+        if let Some(segment) = literal_parameter(&operation.route) {
+            let setting = RuleSection::Operation(number, operation).setting("route");
+            warnings.push(Warning { setting, why: literal_warning(&operation.route, segment) });
+        }
+    }
+    warnings
+}
+
+/// A segment of a route that is a parameter in other routers, and literal here.
 fn literal_parameter(route: &str) -> Option<&str> {
     let named = |it: &&str| it.len() > 1 && it.starts_with([':', '*']);
     route.split('/').find(named)
 }
 
-fn told_literal(route: &str, segment: &str) -> String {
+fn literal_warning(route: &str, segment: &str) -> String {
     let name = &segment[1..];
     let star = if segment.starts_with('*') { "*" } else { "" };
     format!(
-        "{route:?} matches {segment:?} letter by letter; for any value there, write \
-         \"{{{star}{name}}}\""
+        "{route:?} matches {segment:?} literally; to match any value, write \"{{{star}{name}}}\""
     )
 }
 
-/// Shorter keys can be tried one by one.
+/// Keys shorter than this can be guessed by trying.
 const KEY_CHARS_UNGUESSABLE: usize = 16;
 
-/// Whether a caller can get the response of another by guessing its key.
+/// Returns whether a caller can get another's response by guessing its key.
 fn guessable(rules: &RuleSettings, config: &Config) -> bool {
     let scope = &config.scope;
-    let shared = scope.single_tenant || matches!(scope.caller, None | Some(Owner::Fixed(_)));
+    let shared = scope.single_tenant || matches!(scope.caller, None | Some(ScopeSource::Fixed(_)));
     let any = rules.key_format != Some(KeyFormat::Uuid);
     shared && any && rules.key_min.unwrap_or(1) < KEY_CHARS_UNGUESSABLE
 }
 
-/// A status after which a request may have had its effect, and which frees its key all the same.
+/// A status that frees the key although the request may have had its effect.
 fn released_error(rules: &RuleSettings) -> Option<StatusCode> {
     let outcomes = rules.rules().outcomes;
     let statuses = (500..600).filter_map(|code| StatusCode::from_u16(code).ok());
@@ -142,12 +150,12 @@ fn released_error(rules: &RuleSettings) -> Option<StatusCode> {
     released.next()
 }
 
-fn store_of(store: &Store) -> Option<(&'static str, &'static str)> {
+fn store_warning(store: &Store) -> Option<(&'static str, &'static str)> {
     match (store.url.kind()?, store.replicas) {
         (StoreKind::Memory, true) => Some((
             "store.url",
-            "every replica has a memory of its own, so a retry that reaches another one runs \
-             again; use a store that they share",
+            "each replica has its own memory, so a retry that reaches another replica runs again; \
+             use a store that they share",
         )),
         (StoreKind::Memory, false) => Some((
             "store.url",
@@ -156,107 +164,111 @@ fn store_of(store: &Store) -> Option<(&'static str, &'static str)> {
         )),
         (StoreKind::Embedded, true) => Some((
             "store.replicas",
-            "a directory belongs to one process: a second gateway will not start on it; use \
-             a store that they share, such as postgres:",
+            "a directory belongs to one process, so a second gateway will not start on it; use a \
+             store that they share, such as postgres:",
         )),
         (StoreKind::Embedded, false) | (StoreKind::Redis | StoreKind::Postgres, _) => None,
     }
 }
 
-fn quotas_of(config: &Config) -> Vec<(&'static str, &'static str)> {
+fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
     let (caller, total) = (config.quotas.caller(), config.quotas.total);
     let mut warnings = Vec::new();
-    if config.scope.single_tenant && caller != Caps::NONE {
+    if config.scope.single_tenant && caller != QuotaLimits::NONE {
         warnings.push((
             "quotas",
-            "with scope.single_tenant all callers are one, and only [quotas.total] counts",
+            "with scope.single_tenant all clients are one caller, and only [quotas.total] applies",
         ));
     }
     for (setting, caps) in
         [("quotas.new_keys_burst", caller), ("quotas.total.new_keys_burst", total)]
     {
         if caps.new_keys_burst > 0 && caps.new_keys_per_second == 0 {
-            warnings.push((setting, "it limits nothing without new_keys_per_second"));
+            warnings.push((setting, "has no effect without new_keys_per_second"));
         }
     }
     warnings
 }
 
-fn rules_of(place: &str, rules: &RuleSettings, config: &Config) -> Vec<Warning> {
+/// A warning about one rule.
+struct RuleWarning {
+    setting: &'static str,
+    /// The section sets the setting itself.
+    own: bool,
+    why: String,
+}
+
+impl RuleWarning {
+    fn at(&self, section: RuleSection<'_>) -> Warning {
+        Warning { setting: section.setting(self.setting), why: self.why.clone() }
+    }
+}
+
+/// Warnings about rules in force. `own` are those that the section sets itself.
+fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> Vec<RuleWarning> {
     let mut warnings = Vec::new();
-    let mut warn = |setting: &str, why: String| {
-        warnings.push(Warning { setting: format!("{place}.{setting}"), why });
-    };
+    let mut warn = |setting, own, why: String| warnings.push(RuleWarning { setting, own, why });
     if rules.mode == Some(Mode::Shadow) {
-        warn("mode", "requests are only observed: retries run again".into());
+        let why = "requests are only observed, so retries run again";
+        warn("mode", own.mode.is_some(), why.into());
     }
     if let Some(ttl) = rules.ttl
         && ttl.0 < RETRY_HORIZON
     {
         let horizon = Seconds(RETRY_HORIZON);
-        warn(
-            "ttl",
-            format!(
-                "after {ttl} a retry runs again, and clients retry for {horizon} and \
-            longer; keep responses at least that long"
-            ),
+        let why = format!(
+            "after {ttl} a retry runs again, and clients retry for {horizon} and longer; keep \
+             responses at least that long"
         );
+        warn("ttl", own.ttl.is_some(), why);
     }
     let longest = config.upstream.response_timeout;
     if let Some(lease) = rules.lease
         && lease <= longest
     {
-        warn(
-            "lease",
-            format!(
-                "{lease} is not longer than upstream.response_timeout ({longest}): \
-            if the gateway stands still meanwhile, the outcome becomes unknown"
-            ),
+        let why = format!(
+            "{lease} is not longer than upstream.response_timeout ({longest}): if the gateway \
+             stalls for that long, the outcome becomes unknown"
         );
+        warn("lease", own.lease.is_some(), why);
     }
     if let (Some(lease), Some(call)) = (rules.lease, config.store.url.call_timeout())
         && lease.0 < call * RENEWALS
     {
         let (call, least) = (Seconds(call), Seconds(call * RENEWALS));
-        warn(
-            "lease",
-            format!(
-                "one call to the store may take {call}, so a lease of {lease} can lapse before \
-                 it is renewed; make it at least {least}"
-            ),
+        let why = format!(
+            "one call to the store may take {call}, so a lease of {lease} can lapse before it is \
+             renewed; make it at least {least}"
         );
+        warn("lease", own.lease.is_some(), why);
     }
     if let Some(status) = released_error(rules) {
-        warn(
-            "outcomes",
-            format!(
-                "{status} frees the key, and a retry runs again although the first may have had \
-                 its effect; let the service say `Onceward-Outcome: release` where it had none"
-            ),
+        let why = format!(
+            "{status} frees the key, so a retry runs again although the first request may have \
+             had its effect; let the service send `Onceward-Outcome: release` where it had none"
         );
+        warn("outcomes", own.outcomes.is_some(), why);
     }
     if rules.on_lapse == Some(Lapse::Takeover) {
-        warn(
-            "on_lapse",
-            "after a crash a retry runs again beside what is left of the first; only for effects \
-             that check Onceward-Fence or are idempotent by Onceward-Operation"
-                .into(),
-        );
+        let why = "after a crash a retry runs while the first request may still be running; use it \
+                   only for effects that check Onceward-Fence or are idempotent by \
+                   Onceward-Operation";
+        warn("on_lapse", own.on_lapse.is_some(), why.into());
     }
     if guessable(rules, config) {
-        warn(
-            "key_min",
-            format!(
-                "callers are not told apart, and a short key can be guessed, which gives its stored \
-                 response away; set key_min = {KEY_CHARS_UNGUESSABLE} or key_format = \"uuid\""
-            ),
+        let why = format!(
+            "callers are not told apart, so guessing a short key reveals its stored response; set \
+             key_min = {KEY_CHARS_UNGUESSABLE} or key_format = \"uuid\""
         );
+        warn("key_min", own.key_min.is_some(), why);
     }
     if rules.store_down == Some(StoreDown::Open) {
-        warn("store_down", "while the store is down, retries run again".into());
+        let why = "while the store is down, retries run again";
+        warn("store_down", own.store_down.is_some(), why.into());
     }
     if rules.completion_lost == Some(CompletionLost::Fail) {
-        warn("completion_lost", "a client gets an error for what was done".into());
+        let why = "a client may get an error for a request that succeeded";
+        warn("completion_lost", own.completion_lost.is_some(), why.into());
     }
     warnings
 }
@@ -278,6 +290,20 @@ mod tests {
             let text = format!("[store]\nurl = \"{url}\"\nreplicas = true");
             assert_eq!(warned(&text), [""; 0], "{url}");
         }
+    }
+
+    #[test]
+    fn a_warning_is_given_once_where_its_setting_is() {
+        let operations = "[[operations]]\nroute = \"/a\"\n[[operations]]\nroute = \"/b\"\n";
+        let inherited = format!("[defaults]\nttl = \"1h\"\nlease = \"10s\"\n{operations}");
+        assert_eq!(warned(&inherited), ["defaults.ttl", "defaults.lease"]);
+        let own = format!("[defaults]\nttl = \"1h\"\n{operations}name = \"pay\"\nttl = \"2h\"");
+        assert_eq!(warned(&own), ["defaults.ttl", "operations[1].ttl (pay)"]);
+        // The default itself is safe.
+        let guessable =
+            "[scope]\ncaller = { fixed = \"shop\" }\n[defaults]\nkey_format = \"uuid\"\n";
+        let guessable = format!("{guessable}{operations}key_format = \"any\"");
+        assert_eq!(warned(&guessable), ["operations[1].key_min (/b)"]);
     }
 
     #[test]
@@ -307,8 +333,8 @@ mod tests {
             ("[defaults]\noutcomes = { \"500\" = \"release\" }", "defaults.outcomes"),
             ("[defaults]\noutcomes = { \"5xx\" = \"release\" }", "defaults.outcomes"),
             ("[defaults]\noutcomes = \"success-only\"", "defaults.outcomes"),
-            ("[[operations]]\nroute = \"/orders/:id\"", "operation /orders/:id.route"),
-            ("[[operations]]\nroute = \"/files/*path\"", "operation /files/*path.route"),
+            ("[[operations]]\nroute = \"/orders/:id\"", "operations[0].route (/orders/:id)"),
+            ("[[operations]]\nroute = \"/files/*path\"", "operations[0].route (/files/*path)"),
             (
                 "[resolver]\nsince = \"2126-01-01T00:00:00Z\"\n\
                  [resolver.http]\nurl = \"/o/{operation}\"",
@@ -323,7 +349,7 @@ mod tests {
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
             ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
-            ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operation /a.ttl"),
+            ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operations[0].ttl (/a)"),
         ] {
             assert_eq!(warned(text), [setting], "{text}");
         }

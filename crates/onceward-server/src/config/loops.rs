@@ -1,4 +1,4 @@
-//! Addresses that requests are sent to, and that are the gateway's own.
+//! Detects an upstream that is the gateway itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc;
@@ -9,11 +9,11 @@ use http::Uri;
 
 use super::Config;
 
-/// Longest time for a name to be looked up. A name that is not found in time is no error: the
-/// service may start later, and a loop is found when its first request comes back.
+/// Timeout of a name lookup. A name that is not found in time is not an error: the service may
+/// start later, and a loop is detected when its first request comes back.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// An address of the gateway, and the setting that it comes from.
+/// An address that this process listens on, and its setting.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnAddress {
     pub(crate) setting: String,
@@ -23,8 +23,8 @@ pub(crate) struct OwnAddress {
 /// A setting that sends requests back to the gateway.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{setting}: {url} leads to {found}, which is this gateway's own address ({own}): requests \
-     would come back to it again and again; give the address of the service"
+    "{setting}: {url} leads to {found}, this gateway's own address ({own}), so requests would \
+     loop; set the address of the service"
 )]
 pub struct LoopError {
     setting: &'static str,
@@ -34,7 +34,7 @@ pub struct LoopError {
 }
 
 impl Config {
-    /// The addresses that it listens on, but for those whose port the system chooses.
+    /// The configured addresses, except those whose port the system chooses.
     pub(crate) fn own_addresses(&self) -> Vec<OwnAddress> {
         let listeners = self.listeners.iter().enumerate();
         let listeners =
@@ -46,7 +46,7 @@ impl Config {
         own.filter(|own| own.address.port() != 0).collect()
     }
 
-    /// Refuses an upstream or an authorization that is the gateway itself.
+    /// Refuses an upstream or an external authorization that is the gateway itself.
     pub(crate) fn check_loops(&self, own: &[OwnAddress]) -> Result<(), LoopError> {
         let authorization = self.authorization.as_ref();
         let authorization = authorization.map(|it| ("authorization.url", &it.url));
@@ -64,26 +64,26 @@ impl Config {
     }
 }
 
-/// The addresses of a URL's host; none if they cannot be found in time.
+/// The addresses of a URL's host; none if the lookup fails or takes too long.
 fn look_up(url: &Uri) -> Vec<SocketAddr> {
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     if let Ok(host) = host.parse::<IpAddr>() {
         return vec![SocketAddr::new(host, port)];
     }
-    let (found, finding) = mpsc::channel();
-    // A thread of its own, as the system's look-up cannot be given up.
+    let (sender, receiver) = mpsc::channel();
+    // A separate thread, because the system's lookup cannot be cancelled.
     thread::spawn(move || {
         let addresses = (host, port).to_socket_addrs();
-        let _nobody_waits_any_more = found.send(addresses.map(Vec::from_iter));
+        let _fails_after_the_timeout = sender.send(addresses.map(Vec::from_iter));
     });
-    finding.recv_timeout(LOOKUP_TIMEOUT).ok().and_then(Result::ok).unwrap_or_default()
+    receiver.recv_timeout(LOOKUP_TIMEOUT).ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Whether a connection to an address comes to a socket that is bound to `own`.
+/// Returns whether a connection to an address reaches a socket bound to `own`.
 fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
     let host = match address.ip().to_canonical() {
-        // A connection to no address in particular goes to this machine.
+        // A connection to the unspecified address goes to this machine.
         IpAddr::V4(host) if host.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(host) if host.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         host => host,
@@ -96,7 +96,7 @@ fn leads_to(address: SocketAddr, own: SocketAddr) -> bool {
     address.port() == own.port() && same
 }
 
-/// Whether an address is one of this machine's: only then can a socket be bound to it.
+/// Returns whether an address is this machine's: only then can a socket be bound to it.
 fn is_local(host: IpAddr) -> bool {
     host.is_loopback() || UdpSocket::bind((host, 0)).is_ok()
 }
@@ -120,8 +120,8 @@ mod tests {
             ("192.0.2.1:80", "0.0.0.0:80", false),
             ("192.0.2.1:80", "[::]:80", false),
         ] {
-            let led = leads_to(address.parse().unwrap(), own.parse().unwrap());
-            assert_eq!(led, expected, "{address} to {own}");
+            let reached = leads_to(address.parse().unwrap(), own.parse().unwrap());
+            assert_eq!(reached, expected, "{address} to {own}");
         }
     }
 }

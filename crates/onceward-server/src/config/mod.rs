@@ -1,7 +1,18 @@
-//! `onceward.toml`: everything that can be set, with its default.
+//! `onceward.toml`: every setting with its default.
 //!
-//! Every value is checked while it is read, so that a mistake is told with its line. What
-//! is possible and unwise is a [`lint`].
+//! Each value is checked while it is parsed, so an error shows its line. Settings that are valid
+//! but risky give warnings ([`lint`]).
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the sections, and settings that contradict each other |
+//! | `claims`, `cors`, `resolver`, `role` | sections and values of one feature |
+//! | `rules`, `rule_check` | the rules of operations; which of their settings is wrong |
+//! | `values`, `store_url` | single values; a store's URL, shown without its password |
+//! | `environment` | secrets in environment variables |
+//! | `lint` | warnings |
+//! | `loops` | an upstream that is the gateway itself |
+//! | `reference` | `reference.toml`, every setting with its default, and searching it |
 
 mod claims;
 mod cors;
@@ -11,6 +22,7 @@ mod loops;
 mod reference;
 mod resolver;
 mod role;
+mod rule_check;
 mod rules;
 mod store_url;
 mod values;
@@ -29,7 +41,7 @@ pub use lint::{Warning, lint};
 pub use loops::LoopError;
 pub(crate) use loops::OwnAddress;
 pub use reference::{REFERENCE, explain};
-pub use resolver::{HttpResolver, Places, Reconciler, Resolver, SqlResolver};
+pub use resolver::{HttpResolver, Reconciler, Resolver, SqlResolver, TemplateSetting};
 pub use role::Role;
 pub use rules::{Lapse, Operation, Outcomes, RuleSettings};
 pub use store_url::{StoreKind, StoreUrl};
@@ -41,44 +53,43 @@ pub use values::{
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Whose conventions hold where nothing else is set.
+    /// Conventions that apply where no setting overrides them.
     pub profile: Profile,
-    /// Refusals carry what Stripe's SDKs read.
+    /// Adds the fields that Stripe's SDKs read to refusals. Default: on with the Stripe profile.
     pub stripe_errors: Option<bool>,
-    /// Where clients connect.
+    /// Addresses that clients connect to.
     pub listeners: Vec<Listener>,
-    /// Where requests go.
+    /// The protected service.
     pub upstream: Upstream,
-    /// Where records are kept.
+    /// The store of the records.
     pub store: Store,
-    /// Whose keys they are.
+    /// The owner of a key: tenant and caller.
     pub scope: Scope,
-    /// Who may ask at all.
+    /// External authorization, asked before any store access.
     pub authorization: Option<Authorization>,
-    /// Rules of every operation that does not say otherwise.
+    /// Rules of all operations that do not override them.
     pub defaults: RuleSettings,
     /// Named operations.
     pub operations: Vec<Operation>,
-    /// Whether POST and PATCH that belong to no named operation are protected when they
-    /// carry a key.
+    /// Protects POST and PATCH requests with a key that match no named operation.
     pub protect_others: bool,
-    /// Which pages in browsers may read refusals.
+    /// Origins whose pages may read refusals.
     pub cors: Cors,
-    /// How much one caller, and all of them, may use.
+    /// Limits per caller, and of all callers together.
     pub quotas: Quotas,
-    /// What protects the gateway itself.
+    /// Limits that protect the gateway itself.
     pub limits: Limits,
-    /// Metrics and health, on an address of their own.
+    /// Address of metrics, health and the admin API.
     pub admin: Option<Admin>,
-    /// Claims for workers in any language, on an address of their own.
+    /// The claims API for workers in any language.
     pub claims: Option<Claims>,
-    /// Who may use the claims API and the admin API.
+    /// Tokens of the claims API and the admin API.
     pub tokens: Vec<Token>,
-    /// The path under which callers see their operations: `{prefix}/operations/{id}`.
+    /// Path prefix of the status pages of operations: `{prefix}/operations/{id}`.
     pub operations_at: String,
-    /// Who knows what became of operations that nobody here knows of.
+    /// Source of evidence about unknown operations.
     pub resolver: Option<Resolver>,
-    /// How often it is asked.
+    /// How often the resolver is asked.
     pub reconciler: Reconciler,
     /// Logs and traces.
     pub telemetry: Telemetry,
@@ -111,24 +122,24 @@ impl Default for Config {
     }
 }
 
-/// Whose conventions hold where nothing else is set.
+/// Conventions that apply where no setting overrides them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// The IETF draft, and careful outcomes.
+    /// The IETF draft, with careful outcomes.
     #[default]
     Standard,
     /// Stripe's API, for services whose clients use Stripe's SDKs or were written for them.
     Stripe,
 }
 
-/// Where clients connect.
+/// An address that clients connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Listener {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
-    /// Speaks TLS.
+    /// TLS; without it, plain HTTP.
     pub tls: Option<ServerTls>,
 }
 
@@ -142,36 +153,37 @@ impl Default for Listener {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTls {
-    /// The chain, as PEM.
+    /// Certificate chain, PEM.
     pub certificate: PathBuf,
-    /// Its private key, as PEM.
+    /// Private key, PEM.
     pub key: PathBuf,
-    /// Clients must show a certificate that one of these (PEM) has signed.
+    /// Authorities (PEM) one of which must have signed the client's certificate.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Where requests go.
+/// The protected service.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Upstream {
-    /// `http://` or `https://`, host and port; a path is put before every request's.
+    /// `http://` or `https://`, host and port; a path is prefixed to every request's.
     pub url: UpstreamUrl,
-    /// Longest time to connect.
+    /// Timeout of connecting, TLS handshake included.
     pub connect_timeout: Seconds,
-    /// Longest time from sending a request to the head of its response.
+    /// Timeout from sending a request to the head of its response.
     pub response_timeout: Seconds,
-    /// Longest pause inside a response.
+    /// Longest pause within a response body.
     pub body_timeout: Seconds,
-    /// Connections that are not used are closed after this. Keep it shorter than the
-    /// upstream's own keep-alive: a connection that it closes first can lose a request.
+    /// Idle connections are closed after this time. Keep it shorter than the upstream's
+    /// keep-alive timeout: a connection that the upstream closes first can lose a request.
     pub idle: Seconds,
-    /// Idle connections that are kept, for each of the gateway's threads.
+    /// Idle connections kept, per thread.
     pub idle_max: usize,
-    /// Speaks HTTP/2 to the upstream.
+    /// Uses HTTP/2, with or without TLS.
     pub http2: bool,
-    /// Trusts certificates that these (PEM) have signed, instead of the usual authorities.
+    /// Authorities (PEM) trusted instead of the system's.
     pub ca: Option<PathBuf>,
-    /// Asked now and then; while it fails, `/ready` of the admin address says so.
+    /// Path of the health check, requested every few seconds. While it fails, `/ready` of the
+    /// admin address reports it.
     pub health: Option<String>,
 }
 
@@ -191,22 +203,22 @@ impl Default for Upstream {
     }
 }
 
-/// Where records are kept.
+/// The store of the records.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Store {
     /// `file:./onceward-data`, `memory:`, `redis://host`, `postgres://user@host/database`.
     pub url: StoreUrl,
-    /// `redis://host`, before a `postgres:` store: answers replays, and may be lost.
+    /// `redis://host` in front of a `postgres:` store. Answers replays; may be lost.
     pub cache: Option<StoreUrl>,
-    /// Encrypts stored responses with the keys in this file.
+    /// File with the keys that encrypt stored responses.
     pub sealing_keys_file: Option<PathBuf>,
-    /// Encrypts stored responses with the keys in this environment variable.
+    /// Environment variable with the keys that encrypt stored responses.
     pub sealing_keys_env: Option<String>,
-    /// A secret under which record ids are made, from this environment variable. Without
-    /// one, whoever reads the store can test guesses of keys.
+    /// Environment variable with the secret that record ids are derived with. Without a secret,
+    /// anyone who reads the store can test guesses of keys.
     pub identity_secret_env: Option<String>,
-    /// Several gateways work on this store.
+    /// Several gateways share this store.
     pub replicas: bool,
 }
 
@@ -230,45 +242,45 @@ impl Store {
         let wrong = if !cfg!(feature = "tiered") {
             "this program was built without the feature `tiered`"
         } else if self.url.kind() != Some(StoreKind::Postgres) {
-            "only a postgres: store has a cache before it"
+            "only a postgres: store can have a cache; remove store.cache"
         } else if cache.kind() != Some(StoreKind::Redis) {
-            "it is redis://HOST, rediss://HOST or redis-cluster://HOST,HOST"
+            "expected redis://HOST, rediss://HOST or redis-cluster://HOST,HOST"
         } else {
             return Ok(());
         };
-        Err(ConfigError::Together(format!("store.cache: {wrong}")))
+        Err(ConfigError::Invalid(format!("store.cache: {wrong}")))
     }
 
     fn check_url(&self) -> Result<(), ConfigError> {
         match self.url.kind() {
             Some(kind) if kind.is_built() => Ok(()),
-            Some(kind) => Err(ConfigError::Together(format!(
+            Some(kind) => Err(ConfigError::Invalid(format!(
                 "store.url: this program was built without the feature `{}`",
                 kind.name()
             ))),
-            None => Err(ConfigError::Together(
-                "store.url: there are file:DIRECTORY, memory:, redis://HOST, rediss://HOST, \
-                 redis-cluster://HOST,HOST and postgres://USER@HOST/DATABASE"
+            None => Err(ConfigError::Invalid(
+                "store.url: expected file:DIRECTORY, memory:, redis://HOST, rediss://HOST, \
+                 redis-cluster://HOST,HOST or postgres://USER@HOST/DATABASE"
                     .into(),
             )),
         }
     }
 }
 
-/// Whose keys they are.
+/// The owner of a key. Two tenants, and two callers, can use the same key.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scope {
-    /// Whose data it is about.
-    pub tenant: Option<Owner>,
-    /// Who is asking.
-    pub caller: Option<Owner>,
-    /// Everybody who can reach the gateway is one and the same.
+    /// The tenant whose data a request is about.
+    pub tenant: Option<ScopeSource>,
+    /// The caller who sends a request.
+    pub caller: Option<ScopeSource>,
+    /// All clients are one caller and share their keys.
     pub single_tenant: bool,
-    /// Who may name tenants and callers in headers, and set `X-Forwarded-*`: networks of
-    /// the proxies in front of the gateway.
+    /// Networks of the proxies in front of the gateway, which may name tenants and callers in
+    /// headers and set `X-Forwarded-*`.
     pub trusted_peers: Peers,
-    /// How tokens are verified.
+    /// Verification of tokens.
     pub jwt: Option<Jwt>,
 }
 
@@ -276,7 +288,7 @@ impl Default for Scope {
     fn default() -> Self {
         Self {
             tenant: None,
-            caller: Some(Owner::Credentials),
+            caller: Some(ScopeSource::Credentials),
             single_tenant: false,
             trusted_peers: Peers::default(),
             jwt: None,
@@ -284,52 +296,52 @@ impl Default for Scope {
     }
 }
 
-/// Where a tenant or a caller comes from.
+/// The source of a tenant or a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Owner {
+pub enum ScopeSource {
     /// Callers are not told apart, and a key is bound to the credentials of its first request.
     Credentials,
-    /// Every set of credentials is a caller with keys of its own.
+    /// Each set of credentials is a caller with its own keys.
     EachCredential,
-    /// A digest of a header that holds a secret, such as an API key.
+    /// Digest of a header that holds a secret, such as an API key.
     HeaderDigest(HeaderNameSetting),
-    /// A digest of a cookie.
+    /// Digest of a cookie.
     CookieDigest(String),
-    /// The host name that the request was sent to.
+    /// Host name that the request was sent to.
     Host,
     /// A header that a trusted peer sets.
     Header(HeaderNameSetting),
     /// A claim of a verified token.
     Claim(String),
-    /// The subject of the client's certificate.
+    /// Subject of the client's certificate.
     CertificateSubject,
-    /// Always the same.
+    /// A constant.
     Fixed(String),
 }
 
-/// How tokens are verified: by a key set or by a shared secret.
+/// Verification of tokens, by a key set or by a shared secret.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jwt {
-    /// A JSON Web Key Set.
+    /// File with a JSON Web Key Set.
     pub jwks_file: Option<PathBuf>,
-    /// The environment variable that holds a shared secret (HS256).
+    /// Environment variable with a shared secret (HS256).
     pub secret_env: Option<String>,
-    /// Who must have issued a token.
+    /// Required issuer.
     pub issuer: Option<String>,
-    /// Whom it must be for.
+    /// Required audience.
     pub audience: Option<String>,
 }
 
-/// A request to somebody who knows who may do what, before anything is looked up.
+/// External authorization, like nginx's `auth_request`, before any store access.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
-    /// Gets the request's method, path and headers, without its body. 2xx lets it pass,
-    /// 401 and 403 are the answer, all else is 503.
+    /// Gets the request's method, path and headers, without its body. 2xx lets the request
+    /// pass, 401 and 403 are returned to the client, everything else becomes 503.
     pub url: UpstreamUrl,
-    /// Longest time for its answer.
+    /// Timeout of its response.
     #[serde(default = "Authorization::timeout")]
     pub timeout: Seconds,
 }
@@ -340,73 +352,71 @@ impl Authorization {
     }
 }
 
-/// How much one caller, and all of them, may use. 0 is no limit.
+/// Limits of each caller, and of all callers together. 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
-    /// New keys a second of one caller, on average.
+    /// New keys per second of one caller, on average.
     pub new_keys_per_second: u32,
-    /// New keys that it may use at once; 0 is what it may use in [`BURST_SECONDS`].
+    /// New keys of one caller at once; 0 is [`BURST_SECONDS`] of the average rate.
     pub new_keys_burst: u32,
     /// Keys of one caller within their retention.
     pub live_keys: u64,
-    /// Bytes of one caller's kept responses.
+    /// Bytes of one caller's stored responses.
     pub live_bytes: Bytes,
-    /// The same of all callers together.
-    pub total: Caps,
+    /// Limits of all callers together.
+    pub total: QuotaLimits,
 }
 
 impl Default for Quotas {
     fn default() -> Self {
-        // None: a gateway cannot tell a service that has one token for all of its users from a
-        // client that floods, and a store that is full refuses new keys by itself.
+        // A gateway cannot tell a service with one token for all its users from a client that
+        // floods, and a full store refuses new keys by itself.
         Self::UNLIMITED
     }
 }
 
 impl Quotas {
-    /// No limit at all.
+    /// No limits.
     pub const UNLIMITED: Self = Self {
         new_keys_per_second: 0,
         new_keys_burst: 0,
         live_keys: 0,
         live_bytes: Bytes(0),
-        total: Caps::NONE,
+        total: QuotaLimits::NONE,
     };
 
-    /// What one caller may use.
-    pub fn caller(&self) -> Caps {
+    /// Limits of one caller.
+    pub fn caller(&self) -> QuotaLimits {
         let Self { new_keys_per_second, new_keys_burst, live_keys, live_bytes, total: _ } = *self;
-        Caps { new_keys_per_second, new_keys_burst, live_keys, live_bytes }
+        QuotaLimits { new_keys_per_second, new_keys_burst, live_keys, live_bytes }
     }
 }
 
-/// How much may be used. 0 is no limit.
+/// Limits of one caller or of all. 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Caps {
-    /// New keys a second, on average.
+pub struct QuotaLimits {
+    /// New keys per second, on average.
     pub new_keys_per_second: u32,
-    /// New keys at once; 0 is what may be used in [`BURST_SECONDS`].
+    /// New keys at once; 0 is [`BURST_SECONDS`] of the average rate.
     pub new_keys_burst: u32,
     /// Keys within their retention.
     pub live_keys: u64,
-    /// Bytes of kept responses.
+    /// Bytes of stored responses.
     pub live_bytes: Bytes,
 }
 
-impl Caps {
-    /// No limit at all.
-    pub const NONE: Self =
-        Self { new_keys_per_second: 0, new_keys_burst: 0, live_keys: 0, live_bytes: Bytes(0) };
-}
-
-/// So many seconds of new keys may be used at once where nothing else is set: as long as a client
-/// that was held up needs to catch up.
+/// Default burst, in seconds of the average rate: what a client needs to catch up after an
+/// interruption.
 pub const BURST_SECONDS: u32 = 10;
 
-impl Caps {
-    /// New keys that may be used at once.
+impl QuotaLimits {
+    /// No limits.
+    pub const NONE: Self =
+        Self { new_keys_per_second: 0, new_keys_burst: 0, live_keys: 0, live_bytes: Bytes(0) };
+
+    /// New keys allowed at once.
     pub fn burst(&self) -> u32 {
         match self.new_keys_burst {
             0 => self.new_keys_per_second.saturating_mul(BURST_SECONDS),
@@ -415,37 +425,37 @@ impl Caps {
     }
 }
 
-impl Default for Caps {
+impl Default for QuotaLimits {
     fn default() -> Self {
         Self::NONE
     }
 }
 
-/// What protects the gateway itself.
+/// Limits that protect the gateway itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Open connections of clients.
+    /// Open client connections.
     pub connections: usize,
-    /// Longest time until a request's head is there, also from the connection on.
+    /// Timeout of a request's head, also counted from accepting the connection.
     pub head_timeout: Seconds,
-    /// Longest pause inside a request's body.
+    /// Longest pause within a request body.
     pub body_timeout: Seconds,
-    /// Longest time for a whole request body.
+    /// Timeout of a whole protected request body.
     pub body_total: Seconds,
-    /// Longest time in which a client takes nothing of its response.
+    /// Longest time in which a client reads nothing of its response.
     pub write_timeout: Seconds,
-    /// Most memory that bodies of protected requests are read into, all together.
+    /// Memory for the bodies of all protected requests together.
     pub buffer_bytes: Bytes,
-    /// Largest head of a request.
+    /// Largest request head.
     pub head_bytes: Bytes,
     /// Most headers of a request.
     pub headers: usize,
-    /// Requests at once on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
-    /// How long running requests may take after SIGTERM.
+    /// Time for running requests to finish after SIGTERM.
     pub drain: Seconds,
-    /// Threads that serve; 0 is one for each core.
+    /// Serving threads; 0 is one per core.
     pub threads: usize,
 }
 
@@ -467,25 +477,25 @@ impl Default for Limits {
     }
 }
 
-/// Metrics and health, on an address of their own.
+/// Metrics, health and the admin API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Admin {
-    /// Address and port. Reachable by operators only.
+    /// Address and port. Only operators should be able to reach it.
     pub address: SocketAddr,
 }
 
-/// Somebody who may use the claims API or the admin API.
+/// A token of the claims API and the admin API.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// Whose it is, for the trail of decisions.
+    /// Name in the audit log of decisions.
     pub name: String,
-    /// What it may do.
+    /// Permissions.
     pub role: Role,
-    /// The environment variable that holds the token.
+    /// Environment variable with the token.
     pub secret_env: String,
-    /// Whose records exist for it; everybody's if none is named.
+    /// Tenants whose records the token can access; all if empty.
     #[serde(default)]
     pub tenants: Vec<String>,
 }
@@ -496,13 +506,13 @@ pub struct Token {
 pub struct Telemetry {
     /// `error`, `warn`, `info`, `debug` or `trace`, or a filter such as `info,onceward=debug`.
     pub log: String,
-    /// How log lines look.
+    /// Format of log lines.
     pub format: LogFormat,
-    /// The collector that gets traces, by OTLP over HTTP.
+    /// Collector of traces, by OTLP over HTTP.
     pub traces: Option<UpstreamUrl>,
-    /// The share of requests that begin a trace, if their callers have not begun one.
+    /// Share of requests that are traced, if the caller has not decided.
     pub traces_sampled: Share,
-    /// What the gateway is called in traces.
+    /// Service name in traces.
     pub service_name: String,
 }
 
@@ -518,39 +528,39 @@ impl Default for Telemetry {
     }
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Why there is no configuration.
+/// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A field that does not exist, or a value that cannot be.
+    /// An unknown setting, or an invalid value.
     #[error("{path}: {what}")]
     Parse {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What and where, without passwords.
+        /// The error with its line, without passwords.
         what: String,
     },
-    /// Values that do not fit together.
+    /// Settings that contradict each other. The text begins with the setting's name.
     #[error("{0}")]
-    Together(String),
+    Invalid(String),
 }
 
 impl Config {
@@ -561,10 +571,10 @@ impl Config {
         Self::parse(&text, path)
     }
 
-    /// Reads a text; `path` is for error messages.
+    /// Parses a text; `path` is for error messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = toml::from_str(text).map_err(|error| {
-            // It quotes the line, which may hold a password.
+            // The error quotes the line, which may contain a password.
             let what = store_url::without_logins(&error.to_string());
             ConfigError::Parse { path: path.into(), what }
         })?;
@@ -575,7 +585,7 @@ impl Config {
         Ok(config)
     }
 
-    /// How refusals are written.
+    /// Format of refusals.
     pub fn problem_format(&self) -> onceward_http::ProblemFormat {
         onceward_http::ProblemFormat {
             operations_at: self.operations_at.clone(),
@@ -584,90 +594,110 @@ impl Config {
         }
     }
 
-    /// What no single value shows.
+    /// Checks the settings against each other.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |why: &str| Err(ConfigError::Together(why.into()));
         if self.listeners.is_empty() {
-            return refuse("there is no [[listeners]]: nobody could connect");
+            return invalid("listeners: empty, so no client could connect; add a [[listeners]]");
         }
         self.store.check()?;
         if self.store.sealing_keys_file.is_some() && self.store.sealing_keys_env.is_some() {
-            return refuse("store.sealing_keys_file and store.sealing_keys_env are both set");
-        }
-        let owners = [&self.scope.tenant, &self.scope.caller];
-        let by_claim = owners.iter().any(|owner| matches!(owner, Some(Owner::Claim(_))));
-        if by_claim && self.scope.jwt.is_none() {
-            return refuse("scope takes a claim, and there is no [scope.jwt] to verify tokens by");
-        }
-        if let Some(jwt) = &self.scope.jwt
-            && jwt.jwks_file.is_some() == jwt.secret_env.is_some()
-        {
-            return refuse("[scope.jwt] needs either jwks_file or secret_env");
-        }
-        if owners.iter().all(|owner| owner.is_none()) && !self.scope.single_tenant {
-            return refuse(
-                "scope has neither tenant nor caller; if everybody is one and the same, \
-                 say scope.single_tenant = true",
+            return invalid(
+                "store.sealing_keys_file, store.sealing_keys_env: set only one of them",
             );
         }
-        if self.scope.tenant == Some(Owner::Credentials) {
-            return refuse(
-                "scope.tenant = \"credentials\": credentials are bound to the keys of a caller \
-                 and name no tenant; use { claim = … }, { header = … } or \"host\"",
-            );
-        }
+        self.scope.check()?;
         if !self.operations_at.starts_with('/') || self.operations_at.ends_with('/') {
             let at = &self.operations_at;
-            return refuse(&format!("operations_at: {at:?} must begin with / and not end with it"));
+            return invalid(format!("operations_at: {at:?} must begin with / and not end with it"));
         }
-        match &self.resolver {
-            Some(resolver) => resolver.check()?,
-            None if self.resolves() => {
-                return refuse("on_lapse = \"resolve\" needs a [resolver] that can be asked");
+        match (&self.resolver, self.resolving_setting()) {
+            (Some(resolver), _) => resolver.check()?,
+            (None, Some(setting)) => {
+                return invalid(format!(
+                    "{setting}: \"resolve\" needs a [resolver]; add one, or choose \"unknown\""
+                ));
             }
-            None => {}
+            (None, None) => {}
         }
         if let Some(claims) = &self.claims {
             claims.check(&self.tokens)?;
         }
         self.check_addresses()?;
         self.cors.check()?;
+        self.check_routes()
+    }
+
+    /// Refuses an address that two settings listen on.
+    fn check_addresses(&self) -> Result<(), ConfigError> {
         let mut seen = BTreeMap::new();
-        for operation in &self.operations {
-            let id = (operation.method.0.to_string(), operation.route.clone());
-            if seen.insert(id, ()).is_some() {
-                let (method, route) = (&operation.method.0, &operation.route);
-                return Err(ConfigError::Together(format!("{method} {route} occurs twice")));
+        for OwnAddress { setting, address } in self.own_addresses() {
+            if let Some(first) = seen.insert(address, setting.clone()) {
+                return invalid(format!(
+                    "{setting}: {address} is already the address of {first}; choose another one"
+                ));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses two operations with the same method and route.
+    fn check_routes(&self) -> Result<(), ConfigError> {
+        let mut seen = BTreeMap::new();
+        for (number, Operation { method, route, .. }) in self.operations.iter().enumerate() {
+            if let Some(first) = seen.insert((method.0.as_str(), route), number) {
+                let method = &method.0;
+                return invalid(format!(
+                    "operations[{number}]: {method} {route} is already operations[{first}]; \
+                     remove one of them"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The setting that asks for a resolver, if there is one.
+    fn resolving_setting(&self) -> Option<String> {
+        if self.defaults.on_lapse == Some(Lapse::Resolve) {
+            return Some("defaults.on_lapse".into());
+        }
+        let number = self.operations.iter().position(|it| it.on_lapse == Some(Lapse::Resolve))?;
+        Some(format!("operations[{number}].on_lapse"))
+    }
+}
+
+impl Scope {
+    fn check(&self) -> Result<(), ConfigError> {
+        let sources = [("tenant", &self.tenant), ("caller", &self.caller)];
+        for (name, source) in sources {
+            if matches!(source, Some(ScopeSource::Claim(_))) && self.jwt.is_none() {
+                return invalid(format!(
+                    "scope.{name}: a claim needs [scope.jwt], which verifies tokens"
+                ));
+            }
+        }
+        if let Some(jwt) = &self.jwt
+            && jwt.jwks_file.is_some() == jwt.secret_env.is_some()
+        {
+            return invalid("scope.jwt: set either jwks_file or secret_env");
+        }
+        if sources.iter().all(|(_, source)| source.is_none()) && !self.single_tenant {
+            return invalid(
+                "scope: neither tenant nor caller is set; if all clients are one caller, set \
+                 scope.single_tenant = true",
+            );
+        }
+        if self.tenant == Some(ScopeSource::Credentials) {
+            return invalid(
+                "scope.tenant: \"credentials\" binds keys of a caller and names no tenant; use \
+                 { claim = … }, { header = … } or \"host\"",
+            );
         }
         Ok(())
     }
 }
 
-impl Config {
-    /// Each address is listened on once.
-    fn check_addresses(&self) -> Result<(), ConfigError> {
-        let listeners = self.listeners.iter().map(|it| ("[[listeners]]", it.address));
-        let admin = self.admin.iter().map(|it| ("[admin]", it.address));
-        let claims = self.claims.iter().map(|it| ("[claims]", it.address));
-        let mut seen = BTreeMap::new();
-        for (section, address) in listeners.chain(admin).chain(claims) {
-            if address.port() != 0
-                && let Some(before) = seen.insert(address, section)
-            {
-                return Err(ConfigError::Together(format!(
-                    "{section}: {address} is an address of {before} already"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether any operation is to be resolved as soon as somebody asks for it.
-    fn resolves(&self) -> bool {
-        let own = self.operations.iter().map(|it| it.on_lapse);
-        own.chain([self.defaults.on_lapse]).any(|it| it == Some(Lapse::Resolve))
-    }
+fn invalid(why: impl Into<String>) -> Result<(), ConfigError> {
+    Err(ConfigError::Invalid(why.into()))
 }
 
 #[cfg(test)]
@@ -682,7 +712,7 @@ mod tests {
     fn an_empty_file_is_the_default() {
         let config = Config::parse("", Path::new("onceward.toml")).unwrap();
         assert_eq!(config.store.url.expose(), "file:./onceward-data");
-        assert_eq!(config.scope.caller, Some(Owner::Credentials));
+        assert_eq!(config.scope.caller, Some(ScopeSource::Credentials));
     }
 
     #[test]
@@ -698,8 +728,8 @@ mod tests {
             ("[scope]\ntrusted_peers = [\"10.0.0.0/99\"]", "line 2", "10.0.0.0/99"),
             ("[scope]\ncaller = { header = \"x y\" }", "line 2", "x y"),
         ] {
-            let told = error(text);
-            assert!(told.contains(line) && told.contains(reason), "{text:?} gave {told}");
+            let error = error(text);
+            assert!(error.contains(line) && error.contains(reason), "{text:?} gave {error}");
         }
     }
 
@@ -712,15 +742,18 @@ mod tests {
             "[store]\nurll = \"redis://:canary@h\"",
             "[store]\nurl = [\"redis://:canary@h\"]",
         ] {
-            let told = error(text);
-            assert!(!told.contains("canary"), "{told}");
+            let error = error(text);
+            assert!(!error.contains("canary"), "{error}");
         }
     }
 
     #[test]
     fn values_that_do_not_fit_together_are_refused() {
         assert!(error("operations_at = \"ops/\"").contains("\"ops/\" must begin with /"));
-        assert!(error("[defaults]\non_lapse = \"resolve\"").contains("[resolver]"));
+        let resolving = error("[defaults]\non_lapse = \"resolve\"");
+        assert!(resolving.starts_with("defaults.on_lapse: ") && resolving.contains("[resolver]"));
+        let own = "[[operations]]\nroute = \"/a\"\non_lapse = \"resolve\"";
+        assert!(error(own).starts_with("operations[0].on_lapse: "));
         assert!(error("[resolver]").contains("either [resolver.http] or [resolver.sql]"));
         let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
         assert!(address("payments/{operation}").contains("begins with /"));
@@ -733,15 +766,17 @@ mod tests {
         let since = |since| error(&format!("[resolver]\nsince = {since}\n"));
         assert!(since("\"yesterday\"").contains("yesterday"));
         assert!(since("2026-11-01T00:00:00Z").contains("in quotes"));
-        assert!(error("listeners = []").contains("nobody could connect"));
-        assert!(error("[scope]\ncaller = { claim = \"sub\" }").contains("[scope.jwt]"));
+        assert!(error("listeners = []").contains("no client could connect"));
+        let claim = error("[scope]\ncaller = { claim = \"sub\" }");
+        assert!(claim.starts_with("scope.caller: ") && claim.contains("[scope.jwt]"));
         assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));
         let taken = "[admin]\naddress = \"127.0.0.1:8080\"";
-        assert!(error(taken).contains("[admin]: 127.0.0.1:8080 is an address of [[listeners]]"));
+        let expected = "admin.address: 127.0.0.1:8080 is already the address of listeners[0]";
+        assert!(error(taken).contains(expected));
         let every_page = "[cors]\norigins = [\"*\"]\ncredentials = true";
         assert!(error(every_page).contains("name the origins"));
         let twice = "[[operations]]\nroute = \"/a\"\n[[operations]]\nroute = \"/a\"";
-        assert!(error(twice).contains("POST /a occurs twice"));
+        assert!(error(twice).contains("operations[1]: POST /a is already operations[0]"));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The commented reference of all settings, and looking things up in it.
+//! The commented reference of all settings, and searching it.
 
-/// A file with every setting and its default. A test holds it to what the code does.
+/// A file with every setting and its default. A test compares it with the code.
 pub const REFERENCE: &str = include_str!("reference.toml");
 
-/// What the reference says about a setting, such as `defaults.ttl`, or about a section;
-/// about everything if nothing is asked for.
+/// Returns the reference's text about a setting, such as `defaults.ttl`, or about a section. An
+/// empty name returns everything.
 pub fn explain(asked: &str) -> Option<String> {
     let mut entries = Entries::default();
     REFERENCE.lines().for_each(|line| entries.read(line));
@@ -22,8 +22,8 @@ pub fn explain(asked: &str) -> Option<String> {
 struct Entries {
     section: String,
     comment: String,
-    /// A setting came after the comment, so that the next line of text begins another.
-    commented: bool,
+    /// A setting followed the comment, so the next line of text begins a new one.
+    comment_used: bool,
     found: Vec<(String, String)>,
 }
 
@@ -41,21 +41,21 @@ impl Entries {
         } else if line.is_empty() {
             self.comment.clear();
         } else {
-            if std::mem::take(&mut self.commented) {
+            if std::mem::take(&mut self.comment_used) {
                 self.comment.clear();
             }
             self.comment.push_str(&format!("    {bare}\n"));
         }
     }
 
-    /// A comment belongs to all settings that follow it at once.
+    /// Adds a setting. A comment belongs to all settings that directly follow it.
     fn add(&mut self, name: String, default: &str) {
-        let told = format!("{}{default}", self.comment);
-        self.commented = true;
+        let text = format!("{}{default}", self.comment);
+        self.comment_used = true;
         if default.is_empty() {
             self.comment.clear();
         }
-        self.found.push((name, told));
+        self.found.push((name, text));
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(read.telemetry, default.telemetry);
         assert_eq!(read.defaults.rules(), {
             let mut rules = default.defaults.rules();
-            // Said in the reference, and the same as what the engine does by itself.
+            // The reference states the engine's own defaults.
             rules.ttl = Some(std::time::Duration::from_secs(24 * 3600));
             rules.lease = Some(std::time::Duration::from_secs(30));
             rules.on_lapse = Some(onceward_core::OnLapse::Unknown);
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(policy.lease(), std::time::Duration::from_secs(30));
     }
 
-    /// Every field can be found by its name, so that nothing is left out.
+    /// Finds every field of the structs by its name in the reference.
     #[test]
     fn the_reference_names_every_setting() {
         let text: String = REFERENCE

@@ -1,4 +1,5 @@
-//! Who knows what became of operations that nobody here knows of, and how often they are asked.
+//! `[resolver]` and `[reconciler]`: the source of evidence about unknown operations, and how often
+//! it is asked.
 
 use http::Uri;
 use onceward_core::{ReconcilerSettings, Template};
@@ -7,43 +8,43 @@ use serde::{Deserialize, Deserializer};
 
 use super::store_url::{StoreKind, StoreUrl};
 use super::values::{Seconds, Time};
-use super::{ConfigError, RuleSettings};
+use super::{ConfigError, RuleSettings, invalid};
 
-/// Who knows: one of these.
+/// Source of evidence about unknown operations: either `http` or `sql`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resolver {
-    /// An address that tells what became of an operation.
+    /// A URL that answers what became of an operation.
     pub http: Option<HttpResolver>,
     /// A query on PostgreSQL.
     pub sql: Option<SqlResolver>,
-    /// Its "did not happen" counts for operations that were claimed since then; without it, since
-    /// the resolver was first used with the store.
+    /// "Did not happen" counts for operations claimed since this time; by default, since the
+    /// resolver was first used with the store.
     pub since: Option<Time>,
 }
 
-/// An address that says in JSON whether an operation happened: `outcome`.
+/// A URL that answers JSON with an `outcome`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HttpResolver {
-    /// `http://…`, or a path at the upstream, with places such as `{operation}`.
-    pub url: Places,
-    /// The environment variable with a token, sent as `Authorization: Bearer …`.
+    /// `http://…`, or a path at the upstream, with placeholders such as `{operation}`.
+    pub url: TemplateSetting,
+    /// Environment variable with a token, sent as `Authorization: Bearer …`.
     pub token_env: Option<String>,
-    /// How long after the last sign of an attempt "did_not_happen" counts.
+    /// Time after the last sign of an attempt before "did_not_happen" counts.
     #[serde(default = "grace")]
     pub grace: Seconds,
 }
 
-/// A query on PostgreSQL: a row says that it happened, none that it did not.
+/// A query on PostgreSQL: a row means that the operation happened, no row that it did not.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SqlResolver {
     /// `postgres://user:password@host/database`.
     pub url: StoreUrl,
-    /// The query, with places such as `{operation}`.
-    pub query: Places,
-    /// How long after the last sign of an attempt a missing row counts.
+    /// The query, with placeholders such as `{operation}`.
+    pub query: TemplateSetting,
+    /// Time after the last sign of an attempt before a missing row counts.
     #[serde(default = "grace")]
     pub grace: Seconds,
 }
@@ -52,21 +53,21 @@ fn grace() -> Seconds {
     Seconds::new(60)
 }
 
-/// How often resolvers are asked about operations that nobody knows of.
+/// How often the resolver is asked about unknown operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Reconciler {
-    /// Rest between rounds.
+    /// Pause between rounds.
     pub every: Seconds,
-    /// Most questions a round.
+    /// Most questions per round.
     pub budget: usize,
-    /// Most questions at once.
+    /// Most concurrent questions.
     pub at_once: usize,
-    /// How long an answer may take.
+    /// Timeout of an answer.
     pub patience: Seconds,
-    /// How long an operation rests after the first time that nobody knew; then ever longer.
+    /// Pause before the second question about the same operation; it grows with each question.
     pub backoff: Seconds,
-    /// Its longest rest.
+    /// Longest pause between two questions about the same operation.
     pub backoff_max: Seconds,
 }
 
@@ -85,7 +86,7 @@ impl Default for Reconciler {
 }
 
 impl Reconciler {
-    /// The reconciler's settings; what it settles is kept as long as other outcomes.
+    /// Settings of the reconciler. The outcomes that it settles are kept for `defaults.ttl`.
     pub fn settings(&self, defaults: &RuleSettings) -> ReconcilerSettings {
         let mut settings = ReconcilerSettings {
             every: self.every.0,
@@ -105,42 +106,39 @@ impl Reconciler {
 
 impl Resolver {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let refuse = |why: String| Err(ConfigError::Together(why));
         if self.http.is_some() == self.sql.is_some() {
-            return refuse("[resolver] needs either [resolver.http] or [resolver.sql]".into());
+            return invalid("resolver: set either [resolver.http] or [resolver.sql]");
         }
         if let Some(http) = &self.http
             && !http.is_address()
         {
             let url = &http.url.0;
-            return refuse(format!(
+            return invalid(format!(
                 "resolver.http.url: {url:?} is neither http://… nor https://… nor a path that \
                  begins with /"
             ));
         }
-        for (setting, places) in self.places() {
-            if !places.0.names_operation() {
-                return refuse(format!(
-                    "{setting}: {:?} names no operation, and would be told the same about all of \
-                     them; put {{operation}}, {{downstream_key}} or {{reference}} into it",
-                    places.0.as_str()
+        for (setting, template) in self.templates() {
+            if !template.0.names_operation() {
+                return invalid(format!(
+                    "{setting}: {:?} names no operation, so all of them would get the same answer; \
+                     put {{operation}}, {{downstream_key}} or {{reference}} into it",
+                    template.0.as_str()
                 ));
             }
         }
         match &self.sql {
-            Some(_) if !cfg!(feature = "postgres") => refuse(
-                "[resolver.sql]: this program was built without the feature `postgres`".into(),
-            ),
+            Some(_) if !cfg!(feature = "postgres") => {
+                invalid("resolver.sql: this program was built without the feature `postgres`")
+            }
             Some(sql) if sql.url.kind() != Some(StoreKind::Postgres) => {
-                refuse("resolver.sql.url: it is postgres://USER@HOST/DATABASE".into())
+                invalid("resolver.sql.url: expected postgres://USER@HOST/DATABASE")
             }
             _ => Ok(()),
         }
     }
-}
 
-impl Resolver {
-    fn places(&self) -> impl Iterator<Item = (&'static str, &Places)> {
+    fn templates(&self) -> impl Iterator<Item = (&'static str, &TemplateSetting)> {
         let http = self.http.iter().map(|it| ("resolver.http.url", &it.url));
         http.chain(self.sql.iter().map(|it| ("resolver.sql.query", &it.query)))
     }
@@ -154,11 +152,11 @@ impl HttpResolver {
     }
 }
 
-/// A text with places for what is known about an operation.
+/// A text with placeholders for properties of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places(pub Template);
+pub struct TemplateSetting(pub Template);
 
-impl<'de> Deserialize<'de> for Places {
+impl<'de> Deserialize<'de> for TemplateSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map(Self).map_err(D::Error::custom)

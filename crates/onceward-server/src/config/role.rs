@@ -1,15 +1,15 @@
-//! Roles of the APIs.
+//! Roles of tokens.
 
 use serde::Deserialize;
 
-/// A permission of a token. Each role includes those before it.
+/// Permissions of a token. Each role includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Look.
+    /// Reads records and decisions.
     Reader,
-    /// Claim, and settle what it has claimed.
+    /// Claims, and settles its own claims.
     Worker,
-    /// Decide what became of operations.
+    /// Resolves and releases operations.
     Operator,
 }

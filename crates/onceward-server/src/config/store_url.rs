@@ -1,4 +1,4 @@
-//! Where records are kept: a URL whose password nobody sees.
+//! The URL of a store, shown without its password.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer};
 
-/// The URL of a store. `Display` and `Debug` show neither its login nor its options, which
-/// may hold passwords.
+/// The URL of a store. `Display` and `Debug` show neither its login nor its options, which may
+/// contain passwords.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl(String);
 
 impl StoreUrl {
-    /// All of it, for whoever opens the store.
+    /// Returns the whole URL, password included, to open the store.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What it leads to; `None` if nobody knows the scheme.
+    /// The kind of store; `None` for an unknown scheme.
     pub fn kind(&self) -> Option<StoreKind> {
         StoreKind::of_scheme(self.scheme()?)
     }
 
-    /// How long one call to the store may take, where it goes over a network.
+    /// Timeout of one store call; `None` for stores without a network.
     pub fn call_timeout(&self) -> Option<Duration> {
         let (option, default) = match self.kind()? {
             StoreKind::Memory | StoreKind::Embedded => return None,
@@ -44,22 +44,22 @@ impl StoreUrl {
         self.0.split_once(':').map(|(scheme, _)| scheme)
     }
 
-    /// Host, port and database, where they are certainly not part of a login.
-    fn place(&self) -> Option<&str> {
+    /// Host, port and database; `None` if they may be part of a login.
+    fn location(&self) -> Option<&str> {
         let (_, rest) = self.0.split_once("://")?;
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let place = match address.rsplit_once('@') {
-            Some((_login, place)) => place,
-            // A `?` inside of a password looks as if options began there.
+        let location = match address.rsplit_once('@') {
+            Some((_login, location)) => location,
+            // A `?` inside a password looks like the start of the options.
             None if query.contains('@') => return None,
             None => address,
         };
-        let hosts = place.split('/').next().unwrap_or_default();
-        hosts.split(',').all(is_host).then_some(place)
+        let hosts = location.split('/').next().unwrap_or_default();
+        hosts.split(',').all(is_host).then_some(location)
     }
 }
 
-/// A name, or an address, which a port may follow.
+/// Returns whether a text is a name or an address, with or without a port.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !port.contains(']') => (name, port),
@@ -82,7 +82,7 @@ impl From<&str> for StoreUrl {
     }
 }
 
-/// Nothing is refused here: whoever refuses a text shows it.
+/// Accepts every text: an error here would make clap show the text, password included.
 impl FromStr for StoreUrl {
     type Err = Infallible;
 
@@ -99,9 +99,9 @@ impl<'de> Deserialize<'de> for StoreUrl {
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.kind(), self.scheme(), self.place()) {
+        match (self.kind(), self.scheme(), self.location()) {
             (Some(StoreKind::Memory | StoreKind::Embedded), ..) => f.write_str(&self.0),
-            (Some(_), Some(scheme), Some(place)) => write!(f, "{scheme}://{place}"),
+            (Some(_), Some(scheme), Some(location)) => write!(f, "{scheme}://{location}"),
             (Some(_), Some(scheme), None) => write!(f, "{scheme}:…"),
             _ => f.write_str("…"),
         }
@@ -114,21 +114,21 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// What a URL leads to.
+/// The kind of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
-    /// The memory of this process.
+    /// Memory of this process.
     Memory,
     /// A directory.
     Embedded,
-    /// A Redis, with replicas or as a cluster.
+    /// Redis, as one server or as a cluster.
     Redis,
-    /// A PostgreSQL.
+    /// PostgreSQL.
     Postgres,
 }
 
 impl StoreKind {
-    /// Its name in metrics.
+    /// Name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -138,8 +138,7 @@ impl StoreKind {
         }
     }
 
-    /// How often its records are counted at most: where that means to look at many of them,
-    /// rarely.
+    /// Shortest time between two counts of its records. Longer where counting reads many of them.
     pub(crate) const fn counted_every(self) -> Duration {
         match self {
             Self::Memory | Self::Embedded => Duration::ZERO,
@@ -147,7 +146,7 @@ impl StoreKind {
         }
     }
 
-    /// Whether this program was built with it.
+    /// Returns whether this program was built with support for it.
     pub(super) const fn is_built(self) -> bool {
         match self {
             Self::Memory | Self::Embedded => true,
@@ -167,7 +166,7 @@ impl StoreKind {
     }
 }
 
-/// A text, which may quote a configuration, without what can be a login in it.
+/// Removes what may be a login from a text that may quote a configuration.
 pub(super) fn without_logins(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(without_login).collect();
     lines.join("\n")
@@ -236,9 +235,9 @@ mod tests {
             "url = \"redis:canary@h\"",
             "url = \"postgres://u:canary@h/d?listen_url=postgres%3A%2F%2Fu%3Acanary%40h&a=b\"",
         ] {
-            let told = without_logins(text);
-            assert!(!told.contains("canary"), "{told}");
-            assert_eq!(told.lines().count(), text.lines().count());
+            let shown = without_logins(text);
+            assert!(!shown.contains("canary"), "{shown}");
+            assert_eq!(shown.lines().count(), text.lines().count());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Single values of the configuration, checked while they are read.
+//! Single values of the configuration, checked while they are parsed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,12 +11,12 @@ use onceward_core::Timestamp;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A span of time, such as `"30s"` or `"24h"`.
+/// A duration, such as `"30s"` or `"24h"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub Duration);
 
 impl Seconds {
-    /// So many seconds.
+    /// A duration of whole seconds.
     pub const fn new(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
@@ -30,9 +30,9 @@ impl fmt::Display for Seconds {
 
 impl<'de> Deserialize<'de> for Seconds {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text(deserializer, "a time with its unit, such as \"30s\" or \"24h\"", |text| {
+        text(deserializer, "a duration with its unit, such as \"30s\" or \"24h\"", |text| {
             let time = humantime::parse_duration(text).map_err(|why| format!("{text:?}: {why}"))?;
-            if time.is_zero() { Err("must be longer than nothing".into()) } else { Ok(Self(time)) }
+            if time.is_zero() { Err("must be longer than 0".into()) } else { Ok(Self(time)) }
         })
     }
 }
@@ -44,7 +44,7 @@ pub struct Time(pub Timestamp);
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text(deserializer, "a time in quotes, such as \"2026-11-01T00:00:00Z\"", |text| {
-            let wrong = || format!("{text:?} is no time; write \"2026-11-01T00:00:00Z\"");
+            let wrong = || format!("{text:?} is not a time such as \"2026-11-01T00:00:00Z\"");
             let time = humantime::parse_rfc3339(text).map_err(|_| wrong())?;
             let since = time.duration_since(UNIX_EPOCH).map_err(|_| wrong())?;
             Ok(Self(Timestamp::from_millis(0) + since))
@@ -59,7 +59,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A share of something, from 0.0 to 1.0.
+/// A share from 0.0 to 1.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     parts_per_million: u32,
@@ -69,7 +69,7 @@ impl Share {
     /// Everything.
     pub const ALL: Self = Self { parts_per_million: 1_000_000 };
 
-    /// As a number from 0.0 to 1.0.
+    /// The share as a number from 0.0 to 1.0.
     pub fn ratio(self) -> f64 {
         f64::from(self.parts_per_million) / 1e6
     }
@@ -110,9 +110,9 @@ impl FromStr for Bytes {
         let (number, unit) = UNITS.iter().find_map(of_unit).unwrap_or((text, 1));
         let number: Option<u64> = number.trim().parse().ok();
         let bytes = number.and_then(|number| number.checked_mul(unit));
-        bytes.map(Self).ok_or_else(|| {
-            format!("{text:?} is no size; write a number, which may end in KiB, MiB or GiB")
-        })
+        bytes
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is not a size such as 1024, 64KiB, 10MiB or 1GiB"))
     }
 }
 
@@ -139,16 +139,16 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// The name of a header.
+/// A header name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderNameSetting(pub HeaderName);
 
 impl<'de> Deserialize<'de> for HeaderNameSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text(deserializer, "the name of a header", |text| {
+        text(deserializer, "a header name", |text| {
             HeaderName::from_str(text)
                 .map(Self)
-                .map_err(|_| format!("{text:?} is not the name of a header"))
+                .map_err(|_| format!("{text:?} is not a header name"))
         })
     }
 }
@@ -166,16 +166,18 @@ impl Default for MethodSetting {
 impl<'de> Deserialize<'de> for MethodSetting {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text(deserializer, "a method, such as \"POST\"", |text| {
-            let method = Method::from_str(text).map_err(|_| format!("{text:?} is no method"))?;
+            let method = Method::from_str(text).map_err(|_| format!("{text:?} is not a method"))?;
             if method.is_safe() {
-                return Err(format!("{method} changes nothing and always passes"));
+                return Err(format!(
+                    "{method} changes nothing and always passes; use POST, PUT, PATCH or DELETE"
+                ));
             }
             Ok(Self(method))
         })
     }
 }
 
-/// Where an upstream is: a scheme, a host, and maybe a path that is put before every
+/// The URL of an upstream: a scheme, a host, and optionally a path that is prefixed to every
 /// request's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamUrl(pub Uri);
@@ -190,7 +192,7 @@ impl FromStr for UpstreamUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let uri: Uri = text.parse().map_err(|why| format!("{text:?} is no URL: {why}"))?;
+        let uri: Uri = text.parse().map_err(|why| format!("{text:?} is not a URL: {why}"))?;
         match (uri.scheme_str(), uri.authority(), uri.query()) {
             (Some("http" | "https"), Some(_), None) => Ok(Self(uri)),
             (Some("http" | "https"), Some(_), Some(_)) => {
@@ -213,12 +215,12 @@ impl<'de> Deserialize<'de> for UpstreamUrl {
     }
 }
 
-/// Networks whose hosts are believed.
+/// Trusted networks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Peers(pub Vec<IpNet>);
 
 impl Peers {
-    /// Whether a host is one of them.
+    /// Returns whether a host belongs to one of them.
     pub fn contains(&self, host: IpAddr) -> bool {
         let host = host.to_canonical();
         self.0.iter().any(|network| network.contains(&host))
@@ -231,14 +233,14 @@ impl<'de> Deserialize<'de> for Peers {
         let network = |text: &String| {
             let host = || text.parse::<IpAddr>().map(IpNet::from);
             text.parse().or_else(|_| host()).map_err(|_| {
-                D::Error::custom(format!("{text:?} is no network, such as \"10.0.0.0/8\""))
+                D::Error::custom(format!("{text:?} is not a network such as \"10.0.0.0/8\""))
             })
         };
         texts.iter().map(network).collect::<Result<_, _>>().map(Self)
     }
 }
 
-/// Reads a text and checks it.
+/// Parses a text and checks it.
 pub(super) fn text<'de, D, T>(
     deserializer: D,
     expected: &'static str,

@@ -95,7 +95,7 @@ impl Proxy {
         if let Some(trailers) = body.held_trailers() {
             headers::announce_trailers(&mut head.headers, trailers);
         }
-        traces::hand_on(&mut head.headers);
+        traces::inject(&mut head.headers);
         if let Err(why) = self.to.address(&mut head) {
             let mut refused = request_target::unclear(&why).response(&self.to.format);
             refused.extensions_mut().insert(Fate::NothingHappened);

@@ -12,7 +12,7 @@ use onceward_http::Admission;
 use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 
-use crate::config::{Caps, Quotas};
+use crate::config::{QuotaLimits, Quotas};
 use crate::telemetry::LogThrottle;
 
 const SHARDS: usize = 16;
@@ -33,8 +33,8 @@ const PARTS: usize = 24;
 
 /// The quotas of all callers.
 pub(crate) struct Quota {
-    caller: Caps,
-    total: Caps,
+    caller: QuotaLimits,
+    total: QuotaLimits,
     retention: Duration,
     store: SharedStore,
     identity: Identity,
@@ -146,7 +146,7 @@ impl Quota {
 
     /// What all callers use, brought up to date.
     fn with_all<T>(&self, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
-        (self.total != Caps::NONE).then(|| {
+        (self.total != QuotaLimits::NONE).then(|| {
             let mut all = self.all.lock();
             all.refresh(Instant::now(), &self.total, self.retention);
             act(&mut all)
@@ -155,7 +155,7 @@ impl Quota {
 
     /// What one caller uses, brought up to date.
     fn with_caller<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
-        (self.caller != Caps::NONE).then(|| self.with_usage(scope, act))
+        (self.caller != QuotaLimits::NONE).then(|| self.with_usage(scope, act))
     }
 
     fn over(&self, scope: &Scope) -> Option<Refusal<'_>> {
@@ -222,13 +222,13 @@ impl Admission for Quota {
 }
 
 impl Usage {
-    fn new(now: Instant, caps: &Caps) -> Self {
+    fn new(now: Instant, caps: &QuotaLimits) -> Self {
         let tokens = f64::from(caps.burst());
         Self { tokens, updated: now, live: [(0, 0); PARTS], part: 0, part_since: now }
     }
 
     /// Gives back what time has given back.
-    fn refresh(&mut self, now: Instant, caps: &Caps, retention: Duration) {
+    fn refresh(&mut self, now: Instant, caps: &QuotaLimits, retention: Duration) {
         let passed = now.saturating_duration_since(self.updated).as_secs_f64();
         let rate = f64::from(caps.new_keys_per_second);
         self.tokens = (self.tokens + passed * rate).min(f64::from(caps.burst()));
@@ -254,7 +254,7 @@ impl Usage {
         &mut self.live[(self.part % PARTS as u64) as usize]
     }
 
-    fn over(&self, caps: &Caps, retention: Duration) -> Option<Over> {
+    fn over(&self, caps: &QuotaLimits, retention: Duration) -> Option<Over> {
         if caps.new_keys_per_second > 0 && self.tokens < 1.0 {
             let missing = (1.0 - self.tokens) / f64::from(caps.new_keys_per_second);
             return Some(Over { cap: Cap::Rate, wait: Duration::from_secs_f64(missing) });
@@ -270,7 +270,7 @@ impl Usage {
         Some(Over { cap, wait: retention / PARTS as u32 })
     }
 
-    fn is_unused(&self, caps: &Caps) -> bool {
+    fn is_unused(&self, caps: &QuotaLimits) -> bool {
         self.tokens >= f64::from(caps.burst()) && self.live.iter().all(|it| *it == (0, 0))
     }
 }
@@ -282,8 +282,13 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn caps() -> Caps {
-        Caps { new_keys_per_second: 10, new_keys_burst: 3, live_keys: 100, live_bytes: Bytes(1000) }
+    fn caps() -> QuotaLimits {
+        QuotaLimits {
+            new_keys_per_second: 10,
+            new_keys_burst: 3,
+            live_keys: 100,
+            live_bytes: Bytes(1000),
+        }
     }
 
     #[test]
@@ -315,7 +320,7 @@ mod tests {
 
     #[test]
     fn nothing_is_a_limit_of_none() {
-        let none = Caps::NONE;
+        let none = QuotaLimits::NONE;
         let mut usage = Usage::new(Instant::now(), &none);
         usage.tokens -= 1000.0;
         *usage.newest() = (1 << 40, 1 << 40);

@@ -17,7 +17,7 @@ use super::loop_detection::LoopDetector;
 use super::quota::Quota;
 use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
 use crate::backend::Backend;
-use crate::config::{self, Caps, Config, NotSet, Owner, Quotas, environment};
+use crate::config::{self, Config, NotSet, QuotaLimits, Quotas, ScopeSource, environment};
 
 /// A configuration, ready to serve. A reload makes a new one on the same engine.
 pub(crate) struct ConfigSnapshot {
@@ -91,7 +91,7 @@ impl ConfigSnapshot {
             layer.only_named()
         };
         let quotas = quotas(&config);
-        if (quotas.caller(), quotas.total) != (Caps::NONE, Caps::NONE) {
+        if (quotas.caller(), quotas.total) != (QuotaLimits::NONE, QuotaLimits::NONE) {
             layer = layer.admission(Arc::new(quota(&quotas, &config, backend)));
         }
         let layer = layer.observer(Arc::clone(&backend.metrics) as Arc<dyn Observer>).build()?;
@@ -108,7 +108,7 @@ impl ConfigSnapshot {
         }
         headers::remove_forwarding(request.headers_mut());
         for owner in [&self.config.scope.tenant, &self.config.scope.caller] {
-            if let Some(Owner::Header(name)) = owner {
+            if let Some(ScopeSource::Header(name)) = owner {
                 request.headers_mut().remove(&name.0);
             }
         }
@@ -145,18 +145,18 @@ fn scoped(config: &Config, jwt: Option<&Jwt>, backend: &Backend) -> LayerBuilder
     layer
 }
 
-fn source(owner: &Owner, jwt: Option<&Jwt>) -> Source {
+fn source(owner: &ScopeSource, jwt: Option<&Jwt>) -> Source {
     match (owner, jwt) {
-        (Owner::Credentials, _) => Source::credentials(),
-        (Owner::EachCredential, _) => Source::each_credential(),
-        (Owner::HeaderDigest(name), _) => Source::header_digest(name.0.clone()),
-        (Owner::CookieDigest(name), _) => Source::cookie_digest(name.clone()),
-        (Owner::Host, _) => Source::host(),
-        (Owner::Header(name), _) => Source::header(name.0.clone()),
-        (Owner::Fixed(value), _) => Source::fixed(value.clone()),
-        (Owner::CertificateSubject, _) => Source::from_fn(certificate_subject),
-        (Owner::Claim(claim), Some(jwt)) => jwt.claim(claim),
-        (Owner::Claim(_), None) => {
+        (ScopeSource::Credentials, _) => Source::credentials(),
+        (ScopeSource::EachCredential, _) => Source::each_credential(),
+        (ScopeSource::HeaderDigest(name), _) => Source::header_digest(name.0.clone()),
+        (ScopeSource::CookieDigest(name), _) => Source::cookie_digest(name.clone()),
+        (ScopeSource::Host, _) => Source::host(),
+        (ScopeSource::Header(name), _) => Source::header(name.0.clone()),
+        (ScopeSource::Fixed(value), _) => Source::fixed(value.clone()),
+        (ScopeSource::CertificateSubject, _) => Source::from_fn(certificate_subject),
+        (ScopeSource::Claim(claim), Some(jwt)) => jwt.claim(claim),
+        (ScopeSource::Claim(_), None) => {
             Source::from_fn(|_| Err(Denied::unauthenticated("tokens cannot be verified")))
         }
     }

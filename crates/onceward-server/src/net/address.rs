@@ -1,4 +1,4 @@
-//! Addresses that belong to this process alone.
+//! Listening addresses that no other process shares.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -7,16 +7,15 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::config::OwnAddress;
 
-/// ConnectionLimit that wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// An address that this process listens on, and no other.
+/// An address that only this process listens on.
 ///
-/// Two gateways on one address, each with a store of its own, would run the same key twice. So
-/// the first socket is bound and listens without `SO_REUSEPORT`: that fails wherever a socket of
-/// another process has the address, or the same port on all interfaces. It gets the option only
-/// then, for the sockets of this process's other threads. Of two processes that start at once, one
-/// fails to bind or to listen.
+/// Two gateways on one address, each with its own store, would run the same key twice. So the
+/// first socket is bound and listens without `SO_REUSEPORT`, which fails if another process has
+/// the address, or the same port on all interfaces. The option is set afterwards, for the sockets
+/// of this process's other threads. If two processes start at once, one fails to bind or to listen.
 #[derive(Debug)]
 pub(crate) struct BoundAddress {
     setting: String,
@@ -24,7 +23,7 @@ pub(crate) struct BoundAddress {
     socket: TcpListener,
 }
 
-/// An address that cannot be listened on.
+/// Listening on an address failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{setting}: cannot listen on {address}: {source}{}", advice(source))]
 pub struct ListenError {
@@ -36,16 +35,18 @@ pub struct ListenError {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "; another process has it, perhaps another gateway, or another setting of this \
-             configuration: stop that one, or choose another address here"
+            "; another process, or another setting of this configuration, already uses it: stop \
+             that process, or choose another address here"
         }
-        io::ErrorKind::AddrNotAvailable => "; it is no address of this machine",
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine does not have that address: choose one of its own, or 0.0.0.0 for all"
+        }
         _ => "",
     }
 }
 
 impl BoundAddress {
-    /// Listens on an address. `setting` is where it is configured, for the error.
+    /// Listens on an address. `setting` names where it is configured, for the error.
     pub(crate) fn bind(
         setting: impl Into<String>,
         address: SocketAddr,
@@ -68,12 +69,12 @@ impl BoundAddress {
         OwnAddress { setting: self.setting.clone(), address: self.address }
     }
 
-    /// The one socket.
+    /// Returns the socket, for a listener with one thread.
     pub(crate) fn into_socket(self) -> TcpListener {
         self.socket
     }
 
-    /// So many sockets, at least one. The system spreads connections among them.
+    /// Returns `count` sockets, at least one. The system spreads connections among them.
     pub(crate) fn into_sockets(self, count: usize) -> Result<Vec<TcpListener>, ListenError> {
         let Self { setting, address, socket } = self;
         let shared = share(socket, address, count);
@@ -90,7 +91,7 @@ fn exclusive(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn unbound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // ConnectionLimit of an earlier process that are closing do not keep the address.
+    // Closing connections of an earlier process do not hold the address.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     Ok(socket)

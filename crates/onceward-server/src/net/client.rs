@@ -1,4 +1,4 @@
-//! ConnectionLimit to the upstream, and what is known when one fails.
+//! The HTTP client: connections to the upstream, and whether a failed request was sent.
 
 use std::error::Error;
 use std::fmt;
@@ -27,16 +27,16 @@ use crate::config::Upstream;
 /// The body of a request on its way to a service.
 pub(crate) type RequestBody = onceward_http::Body<TimeoutBody<Incoming>>;
 
-/// Whether a request left this process.
+/// Whether a failed request left this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// Not one byte was sent.
+    /// No byte was sent.
     No,
-    /// Some of it may have been.
+    /// Part of it may have been sent.
     Maybe,
 }
 
-/// A request without a response.
+/// A request that got no response.
 #[derive(Debug)]
 pub(crate) struct SendError {
     pub(crate) sent: Sent,
@@ -44,7 +44,7 @@ pub(crate) struct SendError {
 }
 
 impl SendError {
-    /// Whether an error of this kind is behind it.
+    /// Returns whether an error of this type is among the causes.
     pub(crate) fn is_caused_by<E: Error + 'static>(&self) -> bool {
         let mut cause: Option<&(dyn Error + 'static)> = Some(&self.error);
         while let Some(error) = cause {
@@ -69,30 +69,31 @@ impl fmt::Display for SendError {
     }
 }
 
-/// A pool of connections.
+/// A connection pool.
 #[derive(Clone)]
 pub(crate) struct Client {
-    pool: legacy::Client<Limited<HttpsConnector<HttpConnector>>, RequestBody>,
+    pool: legacy::Client<ConnectTimeout<HttpsConnector<HttpConnector>>, RequestBody>,
 }
 
 impl Client {
-    /// Connects by the settings of an upstream. It belongs to the runtime that uses it.
+    /// Creates a client with an upstream's settings. Its connections belong to the runtime that
+    /// uses it.
     pub(crate) fn new(upstream: &Upstream) -> Result<Self, TlsError> {
         let https = connector(upstream.ca.as_deref(), upstream.http2)?;
-        let limited = Limited { inner: https, limit: upstream.connect_timeout.0 };
+        let connector = ConnectTimeout { inner: https, limit: upstream.connect_timeout.0 };
         let pool = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(upstream.idle.0)
             .pool_max_idle_per_host(upstream.idle_max)
             .http2_only(upstream.http2)
-            .build(limited);
+            .build(connector);
         Ok(Self { pool })
     }
 
     /// Sends a request once.
     ///
-    /// The pool takes another connection if the one it had was closed before it began to
-    /// send; that is no retry, as nothing was sent.
+    /// The pool takes another connection if the first one closed before sending began. This is
+    /// not a retry: nothing was sent.
     pub(crate) async fn request(
         &self,
         request: Request<RequestBody>,
@@ -104,7 +105,7 @@ impl Client {
     }
 }
 
-/// Connects with TLS or without, as an address says.
+/// A connector with or without TLS, by the scheme of the URL.
 pub(crate) fn connector(
     ca: Option<&Path>,
     http2: bool,
@@ -112,7 +113,7 @@ pub(crate) fn connector(
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
-    let roots = trusting(tls::roots(ca)?)?;
+    let roots = client_tls(tls::roots(ca)?)?;
     let https = HttpsConnectorBuilder::new().with_tls_config(roots).https_or_http();
     Ok(if http2 {
         https.enable_http2().wrap_connector(http)
@@ -121,21 +122,21 @@ pub(crate) fn connector(
     })
 }
 
-fn trusting(roots: RootCertStore) -> Result<ClientConfig, TlsError> {
+fn client_tls(roots: RootCertStore) -> Result<ClientConfig, TlsError> {
     let config = ClientConfig::builder_with_provider(tls::provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Protocol)?;
     Ok(config.with_root_certificates(Arc::new(roots)).with_no_client_auth())
 }
 
-/// A connector that gives up in time, the handshake included.
+/// A connector with a timeout, TLS handshake included.
 #[derive(Clone)]
-struct Limited<C> {
+struct ConnectTimeout<C> {
     inner: C,
     limit: Duration,
 }
 
-impl<C> Service<Uri> for Limited<C>
+impl<C> Service<Uri> for ConnectTimeout<C>
 where
     C: Service<Uri, Error = BoxError>,
     C::Future: Send + 'static,
@@ -151,7 +152,7 @@ where
     fn call(&mut self, to: Uri) -> Self::Future {
         let (limit, connecting) = (self.limit, self.inner.call(to));
         Box::pin(async move {
-            let late = || io::Error::new(ErrorKind::TimedOut, "no connection in time");
+            let late = || io::Error::new(ErrorKind::TimedOut, "connect timeout");
             timeout(limit, connecting).await.unwrap_or_else(|_| Err(late().into()))
         })
     }

@@ -1,10 +1,10 @@
-//! The connections that clients may have open, of all threads together.
+//! Limit of client connections, across all threads.
 
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-/// One slot for each connection.
+/// One slot per connection.
 pub(crate) struct ConnectionLimit {
     slots: Arc<Semaphore>,
     count: u32,
@@ -20,8 +20,8 @@ impl ConnectionLimit {
         Arc::clone(&self.slots)
     }
 
-    /// Returns when none is open. While it waits, no new one is let in.
+    /// Waits until no connection is open. No new one is accepted meanwhile.
     pub(crate) async fn closed(&self) {
-        let _all_of_them = self.slots.acquire_many(self.count).await;
+        let _all_slots = self.slots.acquire_many(self.count).await;
     }
 }

@@ -1,15 +1,15 @@
-//! How many files, and so connections, the system lets this process have open.
+//! Limit of open files, which also limits connections.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Beside connections: the store's files, listeners, logs.
-const OTHERS: u64 = 256;
+/// Files besides connections: the store's, listeners, logs.
+const OTHER_FILES: u64 = 256;
 
-/// Raises the soft limit, which is often 1024, as far as so many connections of clients need
-/// it: each can have one to the upstream.
+/// Raises the soft limit, often 1024, to what this many client connections need. Each may have
+/// a second connection, to the upstream.
 pub(crate) fn raise_file_limit(connections: usize) {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = (connections as u64).saturating_mul(2).saturating_add(OTHERS);
+    let wanted = (connections as u64).saturating_mul(2).saturating_add(OTHER_FILES);
     if limit.current.is_none_or(|current| current >= wanted) {
         return;
     }
@@ -18,7 +18,8 @@ pub(crate) fn raise_file_limit(connections: usize) {
     if raised.is_err() || current < wanted {
         tracing::warn!(
             allowed = current,
-            "limits.connections needs up to {wanted} open files, and the system allows fewer"
+            "limits.connections = {connections} needs up to {wanted} open files and the system \
+             allows fewer: raise the limit (ulimit -n, LimitNOFILE), or lower limits.connections"
         );
     }
 }

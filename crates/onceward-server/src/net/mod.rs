@@ -1,15 +1,15 @@
-//! Sockets and what runs on them, without a word of the protocol.
+//! Sockets, TLS and HTTP transport. Knows nothing of idempotency.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `address` | addresses that this process alone listens on |
-//! | `client` | the HTTP client: one send for one request, and whether it was sent |
-//! | `connection_limit` | how many connections clients may have open |
-//! | `file_limit` | the limit of open files |
+//! | `address` | listening addresses that no other process shares |
+//! | `client` | HTTP client: sends each request once, reports whether it was sent |
+//! | `connection_limit` | limit of client connections |
+//! | `file_limit` | limit of open files |
 //! | `timeout_body` | bodies with timeouts |
 //! | `tls` | certificates and keys |
-//! | `upstream_health` | whether the upstream answers |
-//! | `write_timeout` | connections whose client does not read |
+//! | `upstream_health` | health check of the upstream |
+//! | `write_timeout` | timeout for clients that do not read |
 
 mod address;
 mod client;

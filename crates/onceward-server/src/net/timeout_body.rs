@@ -1,4 +1,4 @@
-//! Bodies that must not stand still.
+//! Bodies with timeouts.
 
 use std::io;
 use std::pin::Pin;
@@ -10,34 +10,34 @@ use http_body::{Body, Frame, SizeHint};
 use onceward_core::BoxError;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body with a longest pause between two frames, and a longest time for all of it.
+/// A body with a timeout between frames, and optionally one for the whole body.
 pub(crate) struct TimeoutBody<B> {
     body: B,
     pause: Duration,
-    /// When all of it must be there.
+    /// Deadline of the whole body.
     end: Option<Instant>,
-    /// Set while nothing comes.
+    /// Set while waiting for a frame.
     waiting: Option<Pin<Box<Sleep>>>,
     sender: Sender,
 }
 
-/// The side that a body comes from.
+/// The side that sends a body.
 #[derive(Debug, Clone, Copy)]
 enum Sender {
     Client,
     Upstream,
 }
 
-/// A client's body that broke off or has malformed chunks.
+/// A client's body that ended early or has malformed chunks.
 #[derive(Debug, thiserror::Error)]
-#[error("the request's body did not arrive whole")]
+#[error("the request body is incomplete or malformed")]
 pub(crate) struct BrokenRequest(#[source] BoxError);
 
-/// It stood still for too long.
+/// A timeout passed before the body was complete.
 #[derive(Debug, thiserror::Error)]
-#[error("the body came too slowly")]
+#[error("the body arrived too slowly")]
 pub(crate) struct TooSlow(
-    /// By which the layer knows what kind of trouble it is.
+    /// Its kind tells the layer that this is a timeout.
     #[source]
     io::Error,
 );
@@ -49,18 +49,18 @@ impl TooSlow {
 }
 
 impl<B> TimeoutBody<B> {
-    /// A client's body.
+    /// Limits a client's body.
     pub(crate) fn request(body: B, pause: Duration, total: Option<Duration>) -> Self {
         let end = total.map(|total| Instant::now() + total);
         Self { body, pause, end, waiting: None, sender: Sender::Client }
     }
 
-    /// An upstream's body.
+    /// Limits an upstream's body.
     pub(crate) fn response(body: B, pause: Duration) -> Self {
         Self { body, pause, end: None, waiting: None, sender: Sender::Upstream }
     }
 
-    /// An error of the body, by which the proxy knows whose it is.
+    /// Marks a client's error, so that the proxy does not blame the upstream.
     fn broken(&self, error: BoxError) -> BoxError {
         match self.sender {
             Sender::Client => BrokenRequest(error).into(),

@@ -13,38 +13,39 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::ServerTls;
 
-/// Why TLS cannot be spoken.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A file cannot be read, or is no PEM of what it should be.
+    /// A file cannot be read, or does not hold the expected PEM.
     #[error("{path}: {why}")]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// A certificate and its key do not go together, or are not usable.
+    /// A certificate does not match its key, or is not usable.
     #[error("{path}: the certificate cannot be used: {source}")]
     Certificate {
-        /// The file with the certificate.
+        /// The certificate file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: rustls::Error,
     },
-    /// The library refuses its own settings.
+    /// The TLS library rejects its own settings.
     #[error("TLS: {0}")]
     Protocol(#[source] rustls::Error),
 }
 
-/// The one provider of cryptography, named explicitly: a second one in the tree would make
-/// the choice of it ambiguous.
+/// The cryptography provider. It is named explicitly because rustls cannot choose if the
+/// dependency tree has two.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// The authorities that upstreams' certificates are checked by.
+/// Certificate authorities that the other side's certificate is checked against: those of a
+/// file, or the system's.
 pub(crate) fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -62,7 +63,7 @@ pub(crate) fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// How a listener speaks TLS.
+/// The TLS configuration of a listener.
 pub(crate) fn server(tls: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -85,12 +86,12 @@ pub(crate) fn server(tls: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// The subject of a certificate that was verified, digested: as text, two subjects can look
-/// the same, and one can be longer than a name of a caller may be.
+/// Digest of a verified certificate's subject; `None` if it has no subject. A digest, because two
+/// subjects can look the same as text, and one can be longer than a caller's name may be.
 pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let subject = parsed.subject();
-    subject.iter_rdn().next()?; // who has no name is nobody
+    subject.iter_rdn().next()?;
     let digest = Sha256::digest(subject.as_raw());
     Some(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
 }
@@ -98,7 +99,7 @@ pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).map_err(|why| file(path, why))?;
     let read = read.collect::<Result<Vec<_>, _>>().map_err(|why| file(path, why))?;
-    if read.is_empty() { Err(file(path, "there is no certificate in it")) } else { Ok(read) }
+    if read.is_empty() { Err(file(path, "the file contains no certificate")) } else { Ok(read) }
 }
 
 fn file(path: &Path, why: impl std::fmt::Display) -> TlsError {

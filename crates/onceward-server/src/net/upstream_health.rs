@@ -1,4 +1,4 @@
-//! Whether the upstream answers, asked now and then.
+//! Health check of the upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,49 +10,49 @@ use tokio::time::{sleep, timeout};
 use super::client::{Client, RequestBody};
 use crate::config::Upstream;
 
-const EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// What was seen last. Without a path to ask for, the upstream counts as well.
+/// Result of the last check; `None` is healthy, also without a configured path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UpstreamHealth(Arc<Mutex<Option<String>>>);
 
 impl UpstreamHealth {
-    /// What is wrong with the upstream.
+    /// Returns why the upstream is unhealthy; `None` if it is healthy.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.0.lock().clone()
     }
 
-    fn see(&self, trouble: Option<String>) {
-        let mut seen = self.0.lock();
+    fn set(&self, trouble: Option<String>) {
+        let mut last = self.0.lock();
         match &trouble {
-            _ if *seen == trouble => {}
-            Some(trouble) => tracing::warn!(%trouble, "the upstream is not well"),
-            None => tracing::info!("the upstream is well again"),
+            _ if *last == trouble => {}
+            Some(trouble) => tracing::warn!(%trouble, "the upstream is unhealthy"),
+            None => tracing::info!("the upstream is healthy again"),
         }
-        *seen = trouble;
+        *last = trouble;
     }
 
-    /// Asks for ever.
+    /// Checks until the task is aborted.
     pub(crate) async fn watch(self, client: Client, upstream: Upstream) {
         let Some(path) = &upstream.health else { return };
-        let address = upstream.url.to_string();
-        let address = format!("{}{path}", address.trim_end_matches('/'));
+        let base = upstream.url.to_string();
+        let url = format!("{}{path}", base.trim_end_matches('/'));
         loop {
-            let trouble = ask(&client, &address, upstream.response_timeout.0).await.err();
-            self.see(trouble);
-            sleep(EVERY).await;
+            let trouble = check(&client, &url, upstream.response_timeout.0).await.err();
+            self.set(trouble);
+            sleep(CHECK_EVERY).await;
         }
     }
 }
 
-async fn ask(client: &Client, address: &str, limit: Duration) -> Result<(), String> {
-    let question = Request::builder().method(Method::GET).uri(address);
-    let question = question.body(RequestBody::whole(bytes::Bytes::new()));
-    let question = question.map_err(|why| format!("{address}: {why}"))?;
-    match timeout(limit, client.request(question)).await {
-        Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
-        Ok(Ok(answer)) => Err(format!("{address} answers {}", answer.status())),
-        Ok(Err(failed)) => Err(failed.to_string()),
-        Err(_late) => Err(format!("{address} does not answer")),
+async fn check(client: &Client, url: &str, limit: Duration) -> Result<(), String> {
+    let request = Request::builder().method(Method::GET).uri(url);
+    let request = request.body(RequestBody::whole(bytes::Bytes::new()));
+    let request = request.map_err(|why| format!("{url}: {why}"))?;
+    match timeout(limit, client.request(request)).await {
+        Ok(Ok(response)) if response.status().is_success() => Ok(()),
+        Ok(Ok(response)) => Err(format!("{url} answers {}", response.status())),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_late) => Err(format!("{url} does not answer within {limit:?}")),
     }
 }

@@ -1,4 +1,4 @@
-//! ConnectionLimit whose other end does not read.
+//! Connections with a write timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection that is given up when its other end takes nothing for too long.
+/// A connection that fails when the other end reads nothing for too long.
 pub(crate) struct WriteTimeout<S> {
     stream: S,
     limit: Duration,
-    /// Set while the other end takes nothing.
+    /// Set while the other end reads nothing.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
@@ -21,8 +21,8 @@ impl<S> WriteTimeout<S> {
         Self { stream, limit, waiting: None }
     }
 
-    /// Passes on what writing came to, for as long as there is patience.
-    fn written<T>(
+    /// Passes on the result of a write, or fails once the limit has passed.
+    fn limited<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
@@ -54,7 +54,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.written(cx, written)
+        self.limited(cx, written)
     }
 
     fn poll_write_vectored(
@@ -63,7 +63,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.written(cx, written)
+        self.limited(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -72,11 +72,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
-        self.written(cx, flushed)
+        self.limited(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
-        self.written(cx, shut)
+        self.limited(cx, shut)
     }
 }

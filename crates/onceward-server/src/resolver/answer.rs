@@ -1,4 +1,4 @@
-//! What a resolver says about an operation.
+//! A resolver's answer about an operation.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// What was expected of an address that answers something else.
+/// The form of an answer, for errors.
 pub(super) const EXPECTED: &str =
     "a JSON body with `outcome`: \"happened\", \"did_not_happen\" or \"unknown\"";
 
-/// The answer of an address. It is said in words that only a resolver uses: a missing route, an
-/// error page or a login form is none.
+/// The answer of a URL. Only a resolver answers with these words: a missing route, an error page
+/// or a login form is not an answer.
 #[derive(Debug)]
 pub(super) enum Resolution {
     Happened(Answer),
@@ -40,8 +40,8 @@ enum Word {
 }
 
 impl Resolution {
-    /// Reads an answer, or says what is wrong with it. Never quotes the body, which may hold
-    /// anything.
+    /// Reads an answer, or returns what is wrong with it. Never quotes the body, which may
+    /// contain anything.
     pub(super) fn read(response: &Response<Bytes>) -> Result<Self, String> {
         let status = response.status();
         if !matches!(status, StatusCode::OK | StatusCode::NOT_FOUND) {
@@ -65,8 +65,7 @@ impl Resolution {
     }
 }
 
-/// The answer that the operation's first request would have got, or the result that its worker
-/// would have sent.
+/// The response to the operation's first request, or its worker's result.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Answer {
@@ -76,11 +75,11 @@ pub(super) struct Answer {
     pub(super) status: u16,
     #[serde(default)]
     pub(super) headers: BTreeMap<String, String>,
-    /// A text is the body; any other value is the body as JSON.
+    /// A string is the body itself; any other value is the body as JSON.
     pub(super) body: Option<Value>,
-    /// Or the body's bytes.
+    /// The body's bytes, instead of `body`.
     pub(super) body_base64: Option<String>,
-    /// Instead of status, headers and body: the result of a claim, kept as it is written.
+    /// A worker's result, instead of status, headers and body. Kept as written.
     result: Option<Box<RawValue>>,
 }
 
@@ -96,16 +95,16 @@ impl Default for Answer {
 }
 
 impl Answer {
-    /// What retries get.
+    /// The outcome that retries get.
     pub(super) fn outcome(self) -> Result<Outcome, BoxError> {
         if let Some(result) = self.result {
             if self.body.is_some() || self.body_base64.is_some() || !self.headers.is_empty() {
-                return Err("there are both result and headers or a body".into());
+                return Err("`result` excludes `headers`, `body` and `body_base64`".into());
             }
             return Ok(Outcome::whole(Tag::JSON, result.get().to_owned()));
         }
         let (body, content_type) = match (self.body, self.body_base64) {
-            (Some(_), Some(_)) => return Err("there are both body and body_base64".into()),
+            (Some(_), Some(_)) => return Err("`body` and `body_base64` exclude each other".into()),
             (None, None) => (Bytes::new(), None),
             (None, Some(text)) => (STANDARD.decode(text)?.into(), None),
             (Some(Value::String(text)), None) => (text.into(), Some("text/plain; charset=utf-8")),
@@ -117,7 +116,7 @@ impl Answer {
         }
         let mut response = response.body(body)?;
         if response.status().is_informational() {
-            return Err(format!("{} is not the status of an answer", self.status).into());
+            return Err(format!("`status` {} is not that of a final response", self.status).into());
         }
         if let Some(content_type) = content_type
             && !response.headers().contains_key(CONTENT_TYPE)

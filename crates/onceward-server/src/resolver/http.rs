@@ -1,4 +1,4 @@
-//! Asking an address, which says `outcome` in JSON.
+//! Asks a URL, which answers with JSON that has an `outcome`.
 
 use std::time::Duration;
 
@@ -20,18 +20,18 @@ use crate::config;
 use crate::config::environment;
 use crate::net::{Client, RequestBody};
 
-/// Largest answer that is read.
+/// Largest answer accepted.
 const ANSWER_BYTES_MAX: usize = 10 * 1024 * 1024;
 
-/// Longest time for the answer to a probe: as long as an answer may take by default.
+/// Timeout of a probe: the default timeout of an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks an address.
+/// Asks a URL.
 pub(super) struct HttpResolver {
     client: Client,
-    /// Connections live in the runtime that made them, whoever asks.
+    /// Runtime of the client's connections; callers may be on another one.
     runtime: Handle,
-    /// Before a path at the upstream.
+    /// URL of the upstream, prefixed to a configured path.
     upstream: String,
     settings: config::HttpResolver,
     token: Option<HeaderValue>,
@@ -58,7 +58,7 @@ impl HttpResolver {
         })
     }
 
-    /// The address about an operation; `None` if a value for it is missing.
+    /// The URL for an operation; `None` if the operation lacks one of its values.
     fn url(&self, value: impl Fn(Placeholder) -> Option<String>) -> Option<String> {
         let path = self.settings.url.0.fill(|about| value(about).map(|it| encoded(&it)))?;
         let upstream = if path.starts_with('/') { &*self.upstream } else { "" };
@@ -66,39 +66,40 @@ impl HttpResolver {
     }
 
     async fn ask(&self, url: &str) -> Result<Response<Bytes>, BoxError> {
-        let mut question = Request::get(url).header(CACHE_CONTROL, "no-cache");
+        let mut request = Request::get(url).header(CACHE_CONTROL, "no-cache");
         if let Some(token) = &self.token {
-            question = question.header(AUTHORIZATION, token);
+            request = request.header(AUTHORIZATION, token);
         }
-        let question = question.body(RequestBody::whole(Bytes::new()))?;
-        self.runtime.spawn(ask(self.client.clone(), question)).await?
+        let request = request.body(RequestBody::whole(Bytes::new()))?;
+        self.runtime.spawn(send(self.client.clone(), request)).await?
     }
 
-    /// Asks about an operation that does not exist: the answer must be one of a resolver, and
-    /// must not be that it happened.
+    /// Asks about an operation that does not exist. The answer must have a resolver's form and
+    /// must not say that it happened.
     pub(super) async fn probe(&self) -> Result<(), ProbeError> {
         let operation = OperationId::of_no_record();
         let url = self.url(|about| Some(about.of_no_record(&operation))).unwrap_or_default();
-        let told = |what: &str| format!("resolver.http.url: GET {url}: {what}");
+        let text = |problem: &str| format!("resolver.http.url: GET {url}: {problem}");
         let response = match timeout(PROBE_TIMEOUT, self.ask(&url)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(ProbeError::Unreachable(told(&error.to_string()))),
+            Ok(Err(error)) => return Err(ProbeError::Unreachable(text(&error.to_string()))),
             Err(_late) => {
-                let late = format!("no answer in {PROBE_TIMEOUT:?}");
-                return Err(ProbeError::Unreachable(told(&late)));
+                let late = format!("no answer within {PROBE_TIMEOUT:?}");
+                return Err(ProbeError::Unreachable(text(&late)));
             }
         };
         match Resolution::read(&response) {
             Ok(Resolution::DidNotHappen | Resolution::Unknown) => Ok(()),
-            Ok(Resolution::Happened(_)) => Err(ProbeError::Untrue(told(
-                "\"happened\", about an operation that does not exist",
+            Ok(Resolution::Happened(_)) => Err(ProbeError::Untrue(text(
+                "\"happened\" about an operation that does not exist; expected \"did_not_happen\" \
+                 or \"unknown\"",
             ))),
-            Err(why) => Err(ProbeError::NoResolver(told(&why))),
+            Err(why) => Err(ProbeError::NoResolver(text(&why))),
         }
     }
 
-    /// An attempt that may still be under way can still happen.
-    fn is_late(&self, record: &Record) -> bool {
+    /// Returns whether the grace period has passed. Before, an attempt may still be under way.
+    fn is_grace_over(&self, record: &Record) -> bool {
         SystemAmbient::new().now() >= record.updated_at + self.settings.grace.0
     }
 }
@@ -111,26 +112,24 @@ impl Resolver for HttpResolver {
         };
         let response = self.ask(&url).await?;
         let template = &self.settings.url.0;
-        let told = |what: &str| format!("{template} answered {what}");
+        let evidence = |answer: &str| format!("{template} answered {answer}");
         Ok(match Resolution::read(&response) {
             Ok(Resolution::Happened(answer)) => {
-                let told = told(&format!("that it happened: the reply was {}", answer.status));
-                Finding::new(Verdict::Happened(answer.outcome()?), told)
+                let happened = evidence(&format!("\"happened\" with status {}", answer.status));
+                Finding::new(Verdict::Happened(answer.outcome()?), happened)
             }
-            Ok(Resolution::DidNotHappen) if self.is_late(record) => {
-                Finding::new(Verdict::DidNotHappen, told("that it did not happen"))
+            Ok(Resolution::DidNotHappen) if self.is_grace_over(record) => {
+                Finding::new(Verdict::DidNotHappen, evidence("\"did_not_happen\""))
             }
             Ok(Resolution::DidNotHappen) => {
-                let early = told("that it did not happen, within the time of grace");
+                let early = evidence("\"did_not_happen\", within the grace period");
                 Finding::new(Verdict::StillUnknown, early)
             }
-            Ok(Resolution::Unknown) => {
-                Finding::new(Verdict::StillUnknown, told("that it does not know"))
-            }
+            Ok(Resolution::Unknown) => Finding::new(Verdict::StillUnknown, evidence("\"unknown\"")),
             Err(why) => {
                 let operation = record.operation;
                 tracing::warn!(%operation, url = %template, "resolver.http.url answered {why}");
-                Finding::new(Verdict::StillUnknown, told(&why))
+                Finding::new(Verdict::StillUnknown, evidence(&why))
             }
         })
     }
@@ -150,9 +149,10 @@ impl Resolver for HttpResolver {
     }
 }
 
-/// Dropped with its caller's patience, not with its caller.
-async fn ask(client: Client, question: Request<RequestBody>) -> Result<Response<Bytes>, BoxError> {
-    let response = client.request(question).await.map_err(|failed| failed.to_string())?;
+/// Sends a request and reads the whole answer. Runs as a task, so dropping the caller does not
+/// cancel it.
+async fn send(client: Client, request: Request<RequestBody>) -> Result<Response<Bytes>, BoxError> {
+    let response = client.request(request).await.map_err(|failed| failed.to_string())?;
     let (head, body) = response.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
     Ok(Response::from_parts(head, body))
@@ -165,7 +165,7 @@ fn bearer(variable: &str) -> Result<HeaderValue, ResolverError> {
     Ok(token)
 }
 
-/// A value that stays one part of an address, whatever is in it.
+/// Percent-encodes a value, so that it stays one segment of a URL.
 fn encoded(value: &str) -> String {
     let byte = |byte: u8| match byte {
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => char::from(byte).into(),

@@ -1,4 +1,11 @@
-//! The resolver of a configuration: finds out what became of operations.
+//! The configured resolver: asks a URL or a query what became of an operation.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | opening the resolver, and the probe that it must pass first |
+//! | `answer` | what a resolver answers, as JSON or as a row |
+//! | `http` | asks a URL |
+//! | `sql` | asks PostgreSQL |
 
 mod answer;
 mod http;
@@ -22,46 +29,46 @@ use crate::config::{self, Config, NotSet};
 use crate::error_chain::error_chain;
 use crate::net::TlsError;
 
-/// Why a resolver cannot be made.
+/// Why a resolver cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResolverError {
-    /// Its token's variable is not there.
+    /// The environment variable of its token is not set.
     #[error("resolver.http.token_env: {0}")]
     Token(#[from] NotSet),
-    /// Its token is none.
-    #[error("resolver.http.token_env: the token has characters that no header has")]
+    /// Its token cannot be sent in a header.
+    #[error("resolver.http.token_env: the token has characters that a header cannot have")]
     NotAToken,
-    /// Certificates.
+    /// The certificate authorities cannot be loaded.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The user's PostgreSQL.
+    /// The address of the database is not valid.
     #[cfg(feature = "postgres")]
     #[error("resolver.sql.url: {0}")]
     Sql(#[from] onceward_stores::postgres::OpenError),
 }
 
-/// What is wrong with the answer about an operation that does not exist.
+/// Why the probe, a question about an operation that does not exist, did not pass.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeError {
-    /// There is none: perhaps the service is not up yet.
+    /// No answer. The service may not be up yet.
     #[error("{0}")]
     Unreachable(String),
-    /// No resolver would answer so: perhaps the address is that of something else.
+    /// The answer does not have the form of a resolver's. The URL may be wrong.
     #[error("{0}")]
     NoResolver(String),
-    /// It is that the operation happened, or the question itself fails.
+    /// The answer says that the operation happened, or the query itself fails.
     #[error("{0}")]
     Untrue(String),
 }
 
-/// Pause between probes of a resolver that does not pass.
-const PROBE_AGAIN: Duration = Duration::from_secs(10);
+/// Pause between probes until one passes.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The resolver that a configuration names. It belongs to the runtime that opened it.
+/// The configured resolver. It belongs to the runtime that opened it.
 ///
-/// Its first question is about an operation that does not exist. One that says of this that it
-/// happened would say so of everything, and is not believed.
+/// Its first question, the probe, is about an operation that does not exist. A resolver that
+/// answers *happened* would do so for every operation and is not trusted.
 pub(crate) struct ConfiguredResolver {
     source: Source,
     passed: OnceCell<()>,
@@ -73,7 +80,7 @@ enum Source {
     Sql(Box<SqlResolver>),
 }
 
-/// Opens the resolver that a configuration names. Nothing is asked yet.
+/// Opens the configured resolver. Asks nothing yet.
 pub(crate) fn open(
     config: &Config,
     identity: &Identity,
@@ -106,7 +113,7 @@ impl ConfiguredResolver {
         }
     }
 
-    /// Asks about an operation that does not exist, unless that was answered well before.
+    /// Asks about an operation that does not exist, unless a probe passed before.
     pub(crate) async fn probe(&self) -> Result<(), ProbeError> {
         let probe = || async {
             match &self.source {
@@ -118,17 +125,17 @@ impl ConfiguredResolver {
         self.passed.get_or_try_init(probe).await.copied()
     }
 
-    /// Probes until the answer is well, and logs what is wrong with it. Nothing is held up
-    /// meanwhile: the service may not be up yet.
+    /// Probes until one passes, and logs why it does not. Nothing waits for it: the service may
+    /// not be up yet.
     pub(crate) async fn probe_until_passed(self: Arc<Self>) {
-        let mut told = None;
+        let mut logged = None;
         while let Err(error) = self.probe().await {
             let kind = Some(discriminant(&error));
-            if told != kind {
-                tracing::warn!("{error}; operations whose outcome is unknown stay so");
-                told = kind;
+            if logged != kind {
+                tracing::warn!("{error}; unknown operations stay unknown");
+                logged = kind;
             }
-            sleep(PROBE_AGAIN).await;
+            sleep(PROBE_INTERVAL).await;
         }
         tracing::debug!("the resolver answers");
     }
@@ -138,7 +145,7 @@ impl ConfiguredResolver {
 impl Resolver for ConfiguredResolver {
     async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         match self.probe().await {
-            // What is no answer of a resolver is judged question by question.
+            // A malformed answer is reported for each operation.
             Ok(()) | Err(ProbeError::NoResolver(_)) => self.resolver().resolve(record).await,
             Err(error) => Err(error.into()),
         }
@@ -163,7 +170,7 @@ impl Resolver for ConfiguredResolver {
 
 #[cfg(feature = "postgres")]
 fn sql_probe(error: &BoxError) -> ProbeError {
-    // Drivers say little in the first line.
-    let told = format!("resolver.sql: {}", error_chain(&**error));
-    if error.is::<StoreError>() { ProbeError::Unreachable(told) } else { ProbeError::Untrue(told) }
+    // Database drivers put the reason into the causes.
+    let text = format!("resolver.sql: {}", error_chain(&**error));
+    if error.is::<StoreError>() { ProbeError::Unreachable(text) } else { ProbeError::Untrue(text) }
 }

@@ -1,4 +1,4 @@
-//! Asking PostgreSQL: a row says what was answered.
+//! Asks PostgreSQL: a row holds the answer.
 
 use onceward_core::{BoxError, Identity, Outcome, Since};
 use onceward_stores::postgres::SqlResolver;
@@ -19,8 +19,7 @@ pub(super) fn open(
     Ok(SqlResolver::new(url, query, identity, read)?.grace(settings.grace.0).since(since))
 }
 
-/// The answer that a row tells: its columns `status`, `headers` and `body`, of which each may be
-/// missing; others are the query's own affair.
+/// Reads the columns `status`, `headers` and `body`, each optional. Other columns are ignored.
 fn read(row: &Row) -> Result<Outcome, BoxError> {
     let mut answer = Answer::default();
     for (index, column) in row.columns().iter().enumerate() {
@@ -40,10 +39,11 @@ fn read(row: &Row) -> Result<Outcome, BoxError> {
     answer.outcome()
 }
 
-/// A JSON object or array, which is given as it is written: its members stay in order.
+/// Returns whether a text is a JSON object or array. It is answered as written, so its members
+/// stay in order.
 fn is_document(text: &str) -> bool {
-    let clean = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-    clean && text.trim_start().starts_with(['{', '['])
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+    is_json && text.trim_start().starts_with(['{', '['])
 }
 
 fn number(row: &Row, index: usize) -> Result<i64, BoxError> {

@@ -1,37 +1,38 @@
-//! Log lines that many requests could cause.
+//! Rate limit for log lines that many requests could cause.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The shortest time between two lines about the same thing: enough to see that it goes on, and
-/// few enough to read.
-const BETWEEN: Duration = Duration::from_secs(10);
+/// Minimum time between two lines about the same thing: often enough to see that it continues,
+/// rare enough to read.
+const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Lets one line of many pass, and counts the others.
+/// Lets one line pass per interval and counts the others.
 #[derive(Debug, Default)]
-pub(crate) struct LogThrottle(Mutex<Told>);
+pub(crate) struct LogThrottle(Mutex<Window>);
 
 #[derive(Debug, Default)]
-struct Told {
-    last: Option<Instant>,
-    since: u64,
+struct Window {
+    logged_at: Option<Instant>,
+    occurrences: u64,
 }
 
 impl LogThrottle {
-    /// Counts one occurrence. If a line is due, how often it occurred since the last line, this one
-    /// included.
+    /// Counts one occurrence. If a line is due, returns the number of occurrences since the last
+    /// line, this one included.
     pub(crate) fn occurred(&self) -> Option<u64> {
         self.occurred_at(Instant::now())
     }
 
     fn occurred_at(&self, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock();
-        told.since += 1;
-        let due = told.last.is_none_or(|last| now.saturating_duration_since(last) >= BETWEEN);
+        let mut window = self.0.lock();
+        window.occurrences += 1;
+        let due =
+            window.logged_at.is_none_or(|last| now.saturating_duration_since(last) >= INTERVAL);
         due.then(|| {
-            told.last = Some(now);
-            std::mem::take(&mut told.since)
+            window.logged_at = Some(now);
+            std::mem::take(&mut window.occurrences)
         })
     }
 }
@@ -42,11 +43,11 @@ mod tests {
 
     #[test]
     fn the_first_is_told_and_then_one_each_time_with_the_number_of_all() {
-        let (rarely, start) = (LogThrottle::default(), Instant::now());
-        assert_eq!(rarely.occurred_at(start), Some(1));
-        assert_eq!(rarely.occurred_at(start), None);
-        assert_eq!(rarely.occurred_at(start + BETWEEN / 2), None);
-        assert_eq!(rarely.occurred_at(start + BETWEEN), Some(3));
-        assert_eq!(rarely.occurred_at(start + BETWEEN), None);
+        let (throttle, start) = (LogThrottle::default(), Instant::now());
+        assert_eq!(throttle.occurred_at(start), Some(1));
+        assert_eq!(throttle.occurred_at(start), None);
+        assert_eq!(throttle.occurred_at(start + INTERVAL / 2), None);
+        assert_eq!(throttle.occurred_at(start + INTERVAL), Some(3));
+        assert_eq!(throttle.occurred_at(start + INTERVAL), None);
     }
 }

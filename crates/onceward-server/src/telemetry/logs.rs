@@ -1,4 +1,4 @@
-//! Logs, and traces beside them.
+//! The tracing subscriber: logs to standard error, spans to a collector.
 
 use std::error::Error;
 
@@ -11,8 +11,8 @@ use tracing_subscriber::{Layer, fmt, registry};
 use super::traces::Traces;
 use crate::config::{LogFormat, Telemetry};
 
-/// Begins to write logs to standard error, and to send traces where that is configured.
-/// Called inside the runtime that sends them.
+/// Starts logging to standard error, and sending traces if configured. Call it in the runtime
+/// that sends them.
 pub(crate) fn start(settings: &Telemetry) -> Result<Option<Traces>, Box<dyn Error>> {
     let to = settings.traces.as_ref();
     let traces = to.map(|to| Traces::start(to, settings)).transpose()?;
@@ -26,12 +26,13 @@ pub(crate) fn start(settings: &Telemetry) -> Result<Option<Traces>, Box<dyn Erro
     Ok(traces)
 }
 
-/// Checks what [`start`] reads.
+/// Checks the settings that [`start`] parses.
 pub(crate) fn check(settings: &Telemetry) -> Result<(), Box<dyn Error>> {
     filter(&settings.log).map(drop)
 }
 
-/// What goes into the logs. The spans of traces do not: without a collector they are free.
+/// Filter of the log lines. It excludes the spans of traces, which therefore cost nothing without
+/// a collector.
 fn filter(wanted: &str) -> Result<EnvFilter, Box<dyn Error>> {
     let filter = EnvFilter::builder()
         .parse(wanted)

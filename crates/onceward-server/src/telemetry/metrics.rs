@@ -1,4 +1,4 @@
-//! What Prometheus is told. `docs/metrics.md` maps the names to what they came from.
+//! Prometheus metrics, described in `docs/metrics.md`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// All metrics of a gateway.
+/// All metrics of a process.
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     pub(crate) store: Meters,
@@ -32,7 +32,7 @@ pub(crate) struct Metrics {
     active_bytes: Gauge,
 }
 
-/// Counters that have the operation alone.
+/// Counters whose only label is the operation.
 struct ByOperation {
     replays: Family<Labels<1>, Counter>,
     conflicts: Family<Labels<1>, Counter>,
@@ -52,11 +52,12 @@ impl Metrics {
             registry.register(name, help, family.clone());
             family
         };
-        let claims = pairs("idempotency_claim", "Claims by what they came to");
-        let existing = pairs("idempotency_existing", "Claims of known keys by their state");
-        let finalized = pairs("idempotency_finalize", "Settlements by what they came to");
-        let store_errors = pairs("idempotency_store_error", "Store calls that failed, by phase");
-        let observed = pairs("idempotency_shadow", "Observed requests by what they would be");
+        let claims = pairs("idempotency_claim", "Claims by result");
+        let existing =
+            pairs("idempotency_existing", "Claims of existing keys by the state of their record");
+        let finalized = pairs("idempotency_finalize", "Settlements by result");
+        let store_errors = pairs("idempotency_store_error", "Failed store calls by phase");
+        let observed = pairs("idempotency_shadow", "Observed requests by what would have happened");
         let observed_mismatches =
             pairs("idempotency_shadow_mismatch", "Observed mismatches by the part that differs");
         let mut one = |name: &str, help: &str| {
@@ -64,15 +65,22 @@ impl Metrics {
             registry.register(name, help, family.clone());
             family
         };
-        let recoveries = one("idempotency_recovery", "Unknown operations by what was found out");
+        let recoveries =
+            one("idempotency_recovery", "Unknown operations by the resolver's verdict");
         let by_operation = ByOperation {
-            replays: one("idempotency_replay", "Retries that got the first answer"),
+            replays: one("idempotency_replay", "Retries answered with the first response"),
             conflicts: one("idempotency_conflict", "Keys used for another request"),
-            in_progress: one("idempotency_in_progress", "Retries while the first was running"),
+            in_progress: one(
+                "idempotency_in_progress",
+                "Retries while the first request was running",
+            ),
             unknown: one("idempotency_unknown", "Executions whose outcome became unknown"),
             expired: one("idempotency_expired", "Retries past the retention of their key"),
             over_quota: one("idempotency_over_quota", "New keys refused by a caller's quota"),
-            unguarded: one("idempotency_unguarded", "UNSAFE: ran unguarded, the store was down"),
+            unguarded: one(
+                "idempotency_unguarded",
+                "UNSAFE: requests executed without a claim because the store was down",
+            ),
         };
         let (active, active_bytes) = (Family::default(), Gauge::default());
         registry.register("idempotency_records_active", "Records by state", active.clone());
@@ -84,7 +92,7 @@ impl Metrics {
         let oldest_unknown = Gauge::default();
         registry.register(
             "idempotency_record_age_seconds",
-            "Age of the oldest operation that is still unknown, as of the last round",
+            "Age of the oldest unknown operation, as of the last reconciliation",
             oldest_unknown.clone(),
         );
         let registry = Mutex::new(registry);
@@ -105,7 +113,7 @@ impl Metrics {
         })
     }
 
-    /// The text that Prometheus reads.
+    /// Renders the text that Prometheus scrapes.
     pub(crate) fn text(&self, stats: Option<&Stats>) -> String {
         if let Some(stats) = stats {
             for state in StateName::ALL {
@@ -117,8 +125,7 @@ impl Metrics {
             self.active_bytes.set(i64::try_from(stats.bytes).unwrap_or(i64::MAX));
         }
         let mut text = String::new();
-        // A string takes everything.
-        let _written = encode(&mut text, &self.registry.lock());
+        let _never_fails_for_a_string = encode(&mut text, &self.registry.lock());
         text
     }
 
@@ -129,7 +136,7 @@ impl Metrics {
         }
     }
 
-    /// What a round of the reconciler came to.
+    /// Counts and logs one round of the reconciler.
     pub(crate) fn reconciled(&self, round: &ReconcilerRound) {
         let counts = [
             ("happened", round.happened),
@@ -145,7 +152,7 @@ impl Metrics {
         let age = round.oldest.map(|oldest| oldest.until(SystemAmbient::new().now()).as_secs());
         self.oldest_unknown.set(i64::try_from(age.unwrap_or(0)).unwrap_or(i64::MAX));
         match &round.failed {
-            Some(error) => tracing::warn!(%error, "reconciling failed, will go on"),
+            Some(error) => tracing::warn!(%error, "reconciling failed; the next round tries again"),
             None if round.unknown > 0 => tracing::info!(
                 unknown = round.unknown,
                 happened = round.happened,

@@ -1,4 +1,11 @@
 //! Logs, metrics and traces.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `logs` | the tracing subscriber: filter, format |
+//! | `log_throttle` | rate limit for log lines that many requests could cause |
+//! | `metrics` | Prometheus metrics |
+//! | `traces` | spans, continued from callers and sent by OTLP |
 
 mod log_throttle;
 mod logs;

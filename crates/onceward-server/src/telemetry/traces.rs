@@ -1,5 +1,6 @@
-//! Traces: continued from callers, handed on to upstreams, sent to a collector by OTLP.
+//! Traces: continued from callers, passed on to upstreams, sent to a collector by OTLP.
 
+use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
@@ -28,15 +29,15 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::config::{Telemetry, UpstreamUrl};
 use crate::net::{TlsError, connector};
 
-/// How long a collector may take for one batch.
+/// Timeout of one batch.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Traces on their way to a collector. What is not sent yet is sent when it ends.
+/// Export of traces to a collector.
 pub(crate) struct Traces(SdkTracerProvider);
 
 impl Traces {
-    /// Begins to send. It needs the runtime that it is called in as long as it lives.
-    pub(crate) fn start(to: &UpstreamUrl, settings: &Telemetry) -> Result<Self, Refused> {
+    /// Starts the export, on the current runtime.
+    pub(crate) fn start(to: &UpstreamUrl, settings: &Telemetry) -> Result<Self, Box<dyn Error>> {
         let exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(Collector::new()?)
@@ -52,22 +53,23 @@ impl Traces {
         Ok(Self(provider.build()))
     }
 
-    /// Turns the gateway's spans, and no others, into traces.
+    /// Layer that exports the gateway's spans, and no others.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let ours = filter_fn(|span: &Metadata<'_>| span.is_span() && span.target() == TRACE_TARGET);
+        let gateway_spans =
+            filter_fn(|span: &Metadata<'_>| span.is_span() && span.target() == TRACE_TARGET);
         let tracer = self.0.tracer("onceward");
         let layer = tracing_opentelemetry::layer().with_tracer(tracer);
         layer
             .with_location(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
-            .with_filter(ours)
+            .with_filter(gateway_spans)
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans and stops.
     pub(crate) async fn end(self) {
         let ended = tokio::task::spawn_blocking(move || self.0.shutdown()).await;
         if let Ok(Err(error)) = ended {
@@ -78,9 +80,8 @@ impl Traces {
 
 const TRACE_STATE: &str = "tracestate";
 
-type Refused = Box<dyn std::error::Error>;
-
-/// The span of one request, in the trace that its caller began; free where nobody collects.
+/// The span of one request, in its caller's trace if there is one. Costs nothing without a
+/// collector.
 pub(crate) fn of_request<B>(request: &Request<B>) -> Span {
     let span = tracing::info_span!(
         target: TRACE_TARGET,
@@ -91,13 +92,13 @@ pub(crate) fn of_request<B>(request: &Request<B>) -> Span {
     );
     if !span.is_disabled() {
         let caller = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
-        let _it_has_not_begun_yet = span.set_parent(caller);
+        let _never_fails_before_entering = span.set_parent(caller);
     }
     span
 }
 
-/// Hands the trace on to whoever gets these headers.
-pub(crate) fn hand_on(headers: &mut HeaderMap) {
+/// Adds the current trace to the headers of an outgoing request.
+pub(crate) fn inject(headers: &mut HeaderMap) {
     let span = Span::current();
     if !span.is_none() && span.metadata().is_some_and(|it| it.target() == TRACE_TARGET) {
         TraceContextPropagator::new().inject_context(&span.context(), &mut HeaderInjector(headers));
@@ -107,10 +108,10 @@ pub(crate) fn hand_on(headers: &mut HeaderMap) {
     }
 }
 
-/// Posts batches to a collector.
+/// HTTP client of the exporter.
 struct Collector {
     client: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// The exporter has a thread of its own, outside of any runtime.
+    /// The exporter's own thread has no runtime.
     runtime: Handle,
 }
 
@@ -137,7 +138,7 @@ impl HttpClient for Collector {
             let body = Limited::new(body, 64 * 1024).collect().await?.to_bytes();
             Ok(Response::from_parts(head, body))
         };
-        // Inside of a task, where there is a clock.
+        // A task of the runtime, because the timeout needs its clock.
         self.runtime.spawn(async { tokio::time::timeout(TIMEOUT, sending).await }).await??
     }
 }

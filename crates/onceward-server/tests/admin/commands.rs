@@ -1,18 +1,18 @@
-//! Every command about records and operations, through every door.
+//! Every command about records and operations, on every kind of target.
 
 use serde_json::Value;
 
-use crate::book::Book;
-use crate::world::{CANARY, Door, Gateway, completed, fill, gone, record};
+use crate::counting_service::CountingService;
+use crate::fixtures::{CANARY, Gateway, Target, completed, expired, fill, record};
 use onceward_core::State;
 
-/// Does everything that can be done with records through a door, where nothing was yet.
-fn everything(door: &Door, records: &[onceward_core::Record], by: &str) {
+/// Runs every command about records on a target without decisions.
+fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
     let [done, lost, missed, foreign, _gone] = records else { panic!("five records") };
     let [lost_id, missed_id] = [lost, missed].map(|it| it.operation.to_string());
 
     let list = |more: &[&str]| {
-        let listed = door.ok(&[&["records", "list", "--json"], more].concat());
+        let listed = target.ok(&[&["records", "list", "--json"], more].concat());
         assert!(!listed.out.contains(CANARY), "{}", listed.out);
         let ids = |value: &Value| value["operation_id"].as_str().unwrap().to_owned();
         let mut ids: Vec<_> =
@@ -32,87 +32,87 @@ fn everything(door: &Door, records: &[onceward_core::Record], by: &str) {
     assert_eq!(list(&["--older-than", "5m"]), sorted(&[done, lost, missed, foreign]));
     assert_eq!(list(&["--older-than", "5h"]), sorted(&[]));
     assert_eq!(list(&["--limit", "2"]).len(), 2);
-    let table = door.ok(&["records", "list"]).out;
+    let table = target.ok(&["records", "list"]).out;
     assert!(table.starts_with("OPERATION") && table.lines().count() == 5, "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
 
-    let shown = door.ok(&["records", "show", &done.id.to_string()]).out;
+    let shown = target.ok(&["records", "show", &done.id.to_string()]).out;
     assert!(shown.contains("completed") && shown.contains("4 bytes"), "{shown}");
     assert!(shown.contains("decisions    none") && !shown.contains("paid"), "{shown}");
     assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
-    let shown = door.ok(&["operations", "show", &done.operation.to_string(), "--json"]).json();
+    let shown = target.ok(&["operations", "show", &done.operation.to_string(), "--json"]).json();
     assert_eq!(shown["record"]["outcome"]["bytes"], 4);
     assert_eq!(shown["record"]["outcome"].get("raw_base64"), None);
     let with_bytes = ["records", "show", &done.operation.to_string(), "--outcome", "--json"];
-    assert_eq!(door.ok(&with_bytes).json()["record"]["outcome"]["raw_base64"], "cGFpZA==");
+    assert_eq!(target.ok(&with_bytes).json()["record"]["outcome"]["raw_base64"], "cGFpZA==");
 
-    let unknown = door.ok(&["operations", "unknown", "--json"]).json();
+    let unknown = target.ok(&["operations", "unknown", "--json"]).json();
     assert_eq!(unknown["records"].as_array().unwrap().len(), 3);
-    assert_eq!(door.ok(&["operations", "trail"]).out, "nothing was decided\n");
+    assert_eq!(target.ok(&["operations", "trail"]).out, "no decisions\n");
 
     let release = ["records", "release", &lost_id, "--reason", "voided, ticket 4711"];
-    assert!(door.fails(&release).contains("--yes"), "nobody confirmed it");
-    let out = door.ok(&[&release[..], &["--yes"]].concat()).out;
-    assert_eq!(out, format!("{lost_id} is released now\n"));
+    assert!(target.fails(&release).contains("--yes"), "it needs a confirmation");
+    let out = target.ok(&[&release[..], &["--yes"]].concat()).out;
+    assert_eq!(out, format!("{lost_id} is now released\n"));
     let resolve = ["records", "resolve", &missed_id, "--happened", "--status", "204"];
     let reason = ["--reason", "seen at the provider", "--yes", "--json"];
-    let resolved = door.ok(&[&resolve[..], &reason].concat()).json();
+    let resolved = target.ok(&[&resolve[..], &reason].concat()).json();
     assert_eq!(resolved["record"]["state"], "completed");
     assert_eq!(resolved["record"]["outcome"]["status"], 204);
 
-    // Sent again, nothing is decided again; another word about it is refused.
-    door.ok(&[&release[..], &["--yes"]].concat());
-    door.ok(&[&resolve[..], &reason].concat());
+    // A repeated decision changes nothing; a different one is refused.
+    target.ok(&[&release[..], &["--yes"]].concat());
+    target.ok(&[&resolve[..], &reason].concat());
     let again = ["records", "release", &missed_id, "--reason", "no", "--yes"];
-    assert!(door.fails(&again).contains("There is nothing to decide"));
-    let trail = door.ok(&["operations", "trail", "--json"]).json();
-    let told: Vec<_> = trail.as_array().unwrap().iter().map(decision).collect();
-    let evidence = told[1][3].clone();
+    assert!(target.fails(&again).contains("There is nothing to decide"));
+    let trail = target.ok(&["operations", "trail", "--json"]).json();
+    let output: Vec<_> = trail.as_array().unwrap().iter().map(decision).collect();
+    let evidence = output[1][3].clone();
     assert!(evidence.starts_with("seen at the provider (reply 204, 0 bytes, sha256 "));
-    assert_eq!(told[0], [lost_id.as_str(), "did_not_happen", by, "voided, ticket 4711"]);
-    assert_eq!(told[1], [missed_id.as_str(), "happened", by, &evidence]);
-    let one = door.ok(&["operations", "trail", &lost_id]).out;
+    assert_eq!(output[0], [lost_id.as_str(), "did_not_happen", by, "voided, ticket 4711"]);
+    assert_eq!(output[1], [missed_id.as_str(), "happened", by, &evidence]);
+    let one = target.ok(&["operations", "trail", &lost_id]).out;
     assert!(one.contains("did not happen  by ") && one.contains("ticket 4711"), "{one}");
 
-    // Decisions are records of ours: nobody lists them unasked, nobody decides about them.
+    // Decisions are internal records: listed only with --internal, and never decided about.
     assert_eq!(list(&["--all"]).len(), 4);
-    let ours = door.ok(&["records", "list", "--all", "--internal", "--json"]).json();
+    let ours = target.ok(&["records", "list", "--all", "--internal", "--json"]).json();
     let ours = ours["records"].as_array().unwrap().iter();
     let ours: Vec<_> = ours.filter(|it| it["tenant"] == "onceward:internal").collect();
     assert_eq!(ours.len(), 2);
     let id = ours[0]["operation_id"].as_str().unwrap();
-    let refused = door.fails(&["records", "release", id, "--reason", "no", "--yes"]);
+    let refused = target.fails(&["records", "release", id, "--reason", "no", "--yes"]);
     assert!(refused.contains("There is no such thing"), "{refused}");
 
-    stored(door);
+    stored(target);
 }
 
 fn decision(value: &Value) -> [String; 4] {
     ["operation_id", "decided", "by", "evidence"].map(|it| value[it].as_str().unwrap().to_owned())
 }
 
-/// What is about the store as a whole.
-fn stored(door: &Door) {
-    let stats = door.ok(&["store", "stats", "--json"]).json();
-    assert_eq!(stats["records"], 7, "four, one that is gone, and two decisions");
-    let verified = door.ok(&["store", "verify"]).out;
-    assert!(verified.contains("6 records were read"), "{verified}");
-    let due = door.ok(&["records", "purge", "--dry-run"]).out;
-    assert_eq!(due, "1 records would be removed, 0 would be cut to tombstones\n");
-    door.ok(&["records", "purge"]);
-    assert_eq!(door.ok(&["store", "stats", "--json"]).json()["records"], 6);
-    assert_eq!(door.ok(&["operations", "trail", "--json"]).json().as_array().unwrap().len(), 2);
+/// Commands about the store as a whole.
+fn stored(target: &Target) {
+    let stats = target.ok(&["store", "stats", "--json"]).json();
+    assert_eq!(stats["records"], 7, "four, one that is expired, and two decisions");
+    let verified = target.ok(&["store", "verify"]).out;
+    assert!(verified.contains("6 records read"), "{verified}");
+    let due = target.ok(&["records", "purge", "--dry-run"]).out;
+    assert_eq!(due, "1 records would be removed, 0 would be reduced to tombstones\n");
+    target.ok(&["records", "purge"]);
+    assert_eq!(target.ok(&["store", "stats", "--json"]).json()["records"], 6);
+    assert_eq!(target.ok(&["operations", "trail", "--json"]).json().as_array().unwrap().len(), 2);
 
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("records.jsonl");
     let export = ["records", "export", "--to", file.to_str().unwrap()];
-    door.ok(&export);
-    assert!(door.fails(&export).contains("--force"));
+    target.ok(&export);
+    assert!(target.fails(&export).contains("--force"));
     let text = std::fs::read_to_string(&file).unwrap();
     assert_eq!(text.lines().count(), 4);
     assert!(!text.contains(CANARY) && !text.contains("cGFpZA"), "{text}");
     assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
-    let whole = door.ok(&["records", "export", "--to", "-", "--outcomes"]).out;
+    let whole = target.ok(&["records", "export", "--to", "-", "--outcomes"]).out;
     assert!(whole.contains("cGFpZA==") && !whole.contains(CANARY), "{whole}");
 }
 
@@ -122,7 +122,7 @@ fn records() -> [onceward_core::Record; 5] {
         record("acme", "lost", |_| State::Unknown),
         record("acme", "missed", |_| State::Unknown),
         record("globex", "foreign", |_| State::Unknown),
-        record("acme", "gone", gone),
+        record("acme", "gone", expired),
     ]
 }
 
@@ -131,7 +131,7 @@ fn at_a_directory() {
     let (directory, records) = (tempfile::tempdir().unwrap(), records());
     let url = format!("file:{}", directory.path().join("data").display());
     fill(&url, &records);
-    everything(&Door::Store(url), &records, "cli:otto");
+    everything(&Target::Store(url), &records, "cli:otto");
 }
 
 #[test]
@@ -139,22 +139,22 @@ fn at_a_postgres() {
     let Some(server) = onceward_services::postgres() else { return };
     let records = records();
     fill(server.url(), &records);
-    everything(&Door::Store(server.url().to_owned()), &records, "cli:otto");
+    everything(&Target::Store(server.url().to_owned()), &records, "cli:otto");
 }
 
 #[test]
 fn at_a_redis() {
     let Some(server) = onceward_services::redis() else { return };
     let [done, lost, missed, foreign, _] = records();
-    // Redis itself forgets what is past its time.
+    // Redis itself removes expired records.
     fill(server.url(), &[done.clone(), lost.clone()]);
-    let door = Door::Store(server.url().to_owned());
+    let target = Target::Store(server.url().to_owned());
     fill(server.url(), &[missed, foreign]);
-    assert_eq!(door.ok(&["store", "stats", "--json"]).json()["records"], 4);
+    assert_eq!(target.ok(&["store", "stats", "--json"]).json()["records"], 4);
     let id = lost.operation.to_string();
-    door.ok(&["records", "release", &id, "--reason", "voided", "--yes"]);
-    assert!(door.ok(&["operations", "trail", &id]).out.contains("by cli:otto"));
-    assert!(door.ok(&["records", "show", &id]).out.contains("released"));
+    target.ok(&["records", "release", &id, "--reason", "voided", "--yes"]);
+    assert!(target.ok(&["operations", "trail", &id]).out.contains("by cli:otto"));
+    assert!(target.ok(&["records", "show", &id]).out.contains("released"));
 }
 
 #[test]
@@ -162,6 +162,6 @@ fn at_a_running_gateway() {
     let (directory, records) = (tempfile::tempdir().unwrap(), records());
     let url = format!("file:{}", directory.path().join("data").display());
     fill(&url, &records);
-    let gateway = Gateway::start(&url, Book::open().address, directory.path());
-    everything(&Door::Admin(gateway.admin), &records, "olga");
+    let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
+    everything(&Target::Admin(gateway.admin), &records, "olga");
 }

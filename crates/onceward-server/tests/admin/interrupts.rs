@@ -1,37 +1,37 @@
-//! Ctrl-C in the middle.
+//! Ctrl-C during long commands.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::world::{Done, Door, completed, finish, onceward, record};
+use crate::fixtures::{Finished, Target, completed, finish, onceward, record};
 
 fn interrupt(child: &Child) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
 }
 
-fn end(child: Child) -> Done {
+fn end(child: Child) -> Finished {
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Done { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    Finished { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// A gateway that has one page, and is asked for the next without ever answering.
+/// The gateway answers one page and never the next.
 #[test]
 fn an_interrupted_export_leaves_no_file_and_says_how_far_it_came() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let door = Door::Admin(listener.local_addr().unwrap());
+    let target = Target::Admin(listener.local_addr().unwrap());
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("records.jsonl");
-    let mut command = door.command(&["records", "export", "--to", file.to_str().unwrap()]);
+    let mut command = target.command(&["records", "export", "--to", file.to_str().unwrap()]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut first, _) = listener.accept().unwrap();
     read_head(&first);
     let next = "ab".repeat(32);
     let page = format!("{{\"records\":[],\"undecodable\":[\"{next}\"],\"next\":\"{next}\"}}");
-    // Whether a connection is used again is the client's affair: each page has its own.
+    // Each page has its own connection, so the test does not depend on the client's reuse.
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
     write!(first, "{head}content-length: {}\r\n\r\n{page}", page.len()).unwrap();
     drop(first);
@@ -40,9 +40,9 @@ fn an_interrupted_export_leaves_no_file_and_says_how_far_it_came() {
     interrupt(&child);
     let done = end(child);
     assert_eq!(done.code, Some(130), "{done:?}");
-    assert!(done.err.contains("after 1 records; nothing was changed"), "{done:?}");
+    assert!(done.err.contains("after 1 records; nothing has changed"), "{done:?}");
     assert!(done.err.contains("records.jsonl was not written"), "{done:?}");
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no part of it stays");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "no partial file stays");
 }
 
 fn read_head(stream: &TcpStream) -> String {
@@ -74,14 +74,14 @@ fn an_interrupted_copy_says_how_far_it_came_and_goes_on_when_it_is_run_again() {
     let arguments = ["store", "copy", "--from", &from, "--to", server.url()];
     let mut command = onceward(&arguments);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let patience = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while runtime.block_on(target.stats()).unwrap().records == 0 {
-        assert!(Instant::now() < patience, "nothing is copied");
+        assert!(Instant::now() < deadline, "nothing is copied");
     }
     interrupt(&child);
     let done = end(child);
     assert_eq!(done.code, Some(130), "{done:?}");
-    assert!(done.err.contains("of about 4,000 records are in the target, each of them whole"));
+    assert!(done.err.contains("of about 4,000 records are in the target, all of them complete"));
     let copied = runtime.block_on(target.stats()).unwrap().records;
     assert!((1..RECORDS as u64).contains(&copied), "{copied}");
     let done = finish(&mut onceward(&[&arguments[..], &["--verify"]].concat()));

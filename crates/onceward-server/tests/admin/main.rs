@@ -1,12 +1,12 @@
-//! The operator's commands and the admin API, as their users meet them.
+//! The operator's commands and the admin API of the real program.
 
-#[allow(dead_code, reason = "the tests of the program use all of it")]
-#[path = "../program/book.rs"]
-mod book;
 mod commands;
+#[allow(dead_code, reason = "the tests in tests/program use all of it")]
+#[path = "../program/counting_service.rs"]
+mod counting_service;
 mod decisions;
+mod fixtures;
 mod interrupts;
 mod matrix;
 mod trouble;
 mod upkeep;
-mod world;

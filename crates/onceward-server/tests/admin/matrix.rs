@@ -1,11 +1,11 @@
-//! Who may do what: every endpoint by everybody.
+//! Permissions: every admin endpoint with every kind of token.
 
-use crate::book::Book;
-use crate::world::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record};
+use crate::counting_service::CountingService;
+use crate::fixtures::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record};
 use onceward_core::State;
 
-/// The answers to nobody, somebody with a wrong token, a reader, a worker, an operator, and
-/// an operator of the tenant acme, in this order.
+/// Method, path, body, and the statuses for: no token, a wrong token, a reader, a worker, an
+/// operator, and an operator of the tenant acme.
 type Row = (&'static str, String, String, [u16; 6]);
 
 fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<Row> {
@@ -16,7 +16,7 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
     let none = String::new;
     let get = |path: String, answers| ("GET", path, none(), answers);
     let post = |path: String, body: &str, answers| ("POST", path, body.to_owned(), answers);
-    // A wrong fence is the last thing that is refused: whoever sees 409 was let in.
+    // The fence is checked last: a 409 means that access was allowed.
     vec![
         get("/v1/records".into(), [401, 401, 200, 200, 200, 200]),
         get("/v1/records?outcomes=true".into(), [401, 401, 403, 403, 200, 200]),
@@ -28,8 +28,8 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
         get(format!("/v1/operations/{own}"), [401, 401, 200, 200, 200, 200]),
         get(format!("/v1/operations/{foreign}"), [401, 401, 200, 200, 200, 404]),
         get("/v1/decisions".into(), [401, 401, 200, 200, 200, 200]),
-        get(format!("/v1/decisions?operation={own}"), [401, 401, 200, 200, 200, 200]),
-        get(format!("/v1/decisions?operation={foreign}"), [401, 401, 200, 200, 200, 404]),
+        get(format!("/v1/decisions?operation_id={own}"), [401, 401, 200, 200, 200, 200]),
+        get(format!("/v1/decisions?operation_id={foreign}"), [401, 401, 200, 200, 200, 404]),
         get("/v1/stats".into(), [401, 401, 200, 200, 200, 403]),
         post("/v1/verify".into(), "{}", [401, 401, 200, 200, 200, 403]),
         post("/v1/purge".into(), "{}", [401, 401, 403, 403, 200, 403]),
@@ -54,7 +54,7 @@ fn everybody_gets_what_their_token_allows_at_every_endpoint() {
     let ours = record("acme", "ours", |_| State::Unknown);
     let theirs = record("globex", "theirs", |_| State::Unknown);
     fill(&url, &[ours.clone(), theirs.clone()]);
-    let gateway = Gateway::start(&url, Book::open().address, directory.path());
+    let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
     let wrong = format!("{OLGA}-not");
     let tokens = [None, Some(&*wrong), Some(RITA), Some(WILL), Some(OLGA), Some(TINA)];
     for (method, path, body, expected) in matrix(&ours, &theirs) {
@@ -62,7 +62,7 @@ fn everybody_gets_what_their_token_allows_at_every_endpoint() {
         assert_eq!(got, expected, "{method} {path}");
     }
 
-    // Who is tied to a tenant is not told that there are others.
+    // A token of one tenant does not reveal that there are others.
     let list =
         |query: &str| ask(gateway.admin, "GET", &format!("/v1/records{query}"), Some(TINA), "").1;
     for query in ["", "?limit=1", "?internal=true", "?tenant=globex", "?state=unknown"] {
@@ -74,14 +74,14 @@ fn everybody_gets_what_their_token_allows_at_every_endpoint() {
             let body = ask(gateway.admin, "GET", &format!("/v1/records/{id}"), Some(TINA), "").1;
             body.replace(&id.to_string(), "ID")
         });
-    assert_eq!(bodies[0], bodies[1], "what is not there and what is not hers look the same");
+    assert_eq!(bodies[0], bodies[1], "a missing and a foreign record look the same");
 }
 
 #[test]
 fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("data").display());
-    let gateway = Gateway::start(&url, Book::open().address, directory.path());
+    let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
     let (_, text) = ask(gateway.admin, "GET", "/openapi.json", None, "");
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));

@@ -1,4 +1,4 @@
-//! Who may do what: every endpoint, with every kind of token.
+//! Permissions: every endpoint with every kind of token.
 
 use example_walk::Answer;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::server::{
     ACME, Client, OPERATOR, OTHERS, READER, Server, WORKER, claim_of, code, granted, refused,
 };
 
-/// All endpoints: a method, a path, and a body that is fine.
+/// All endpoints: a method, a path and a valid body.
 fn endpoints(grant: &Value) -> Vec<(&'static str, String, Value)> {
     let lease = &grant["lease"];
     let operation = grant["operation_id"].as_str().unwrap();
@@ -40,15 +40,15 @@ async fn ask(client: &Client, (method, path, body): &(&str, String, Value)) -> A
 #[tokio::test]
 async fn every_endpoint_knows_who_may_use_it() {
     let (server, _directory) = Server::embedded();
-    let grant = granted(&server.asked_by(WORKER).claim(&claim_of("access")).await);
+    let grant = granted(&server.client(WORKER).claim(&claim_of("access")).await);
     for endpoint in endpoints(&grant) {
         let (method, path, _) = &endpoint;
         for stranger in ["", "canary-token-nobody", "canary-token-worke", "canary-token-workers"] {
-            let answer = ask(&server.asked_by(stranger), &endpoint).await;
+            let answer = ask(&server.client(stranger), &endpoint).await;
             assert_eq!(refused(&answer), (401, "TOKEN_NEEDED".into()), "{method} {path}");
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         }
-        let reader = ask(&server.asked_by(READER), &endpoint).await;
+        let reader = ask(&server.client(READER), &endpoint).await;
         match *method {
             "POST" => assert_eq!(refused(&reader), (403, "ROLE_NEEDED".into()), "{path}"),
             _ => assert_eq!(reader.status, 200, "{path}"),
@@ -56,18 +56,18 @@ async fn every_endpoint_knows_who_may_use_it() {
     }
     for endpoint in endpoints(&grant) {
         for allowed in [WORKER, OPERATOR, ACME] {
-            let answer = ask(&server.asked_by(allowed), &endpoint).await;
+            let answer = ask(&server.client(allowed), &endpoint).await;
             assert!([200, 409].contains(&answer.status), "{endpoint:?}: {answer:?}");
         }
     }
-    assert_eq!(server.asked_by("").get("/openapi.json").await.status, 200);
+    assert_eq!(server.client("").get("/openapi.json").await.status, 200);
 }
 
 #[tokio::test]
 async fn other_tenants_records_do_not_exist() {
     let (server, _directory) = Server::embedded();
-    let grant = granted(&server.asked_by(ACME).claim(&claim_of("access")).await);
-    let (other, mut nothing) = (server.asked_by(OTHERS), grant.clone());
+    let grant = granted(&server.client(ACME).claim(&claim_of("access")).await);
+    let (other, mut nothing) = (server.client(OTHERS), grant.clone());
     nothing["lease"]["record"] = "0".repeat(64).into();
     nothing["operation_id"] = "01890000-0000-7000-8000-000000000000".into();
     for (there, absent) in endpoints(&grant).into_iter().zip(endpoints(&nothing)) {
@@ -89,19 +89,19 @@ async fn other_tenants_records_do_not_exist() {
             }
         }
     }
-    // Nothing of it was heard.
+    // None of the refused requests had an effect.
     let page = format!("/v1/claims/{}", grant["operation_id"].as_str().unwrap());
-    assert_eq!(server.asked_by(ACME).get(&page).await.json()["state"], "running");
+    assert_eq!(server.client(ACME).get(&page).await.json()["state"], "running");
 }
 
 #[tokio::test]
 async fn a_token_with_one_tenant_need_not_name_it() {
     let (server, _directory) = Server::embedded();
     let claim = json!({ "operation": "charge", "key": "mine" });
-    let grant = granted(&server.asked_by(ACME).claim(&claim).await);
+    let grant = granted(&server.client(ACME).claim(&claim).await);
     let page = format!("/v1/claims/{}", grant["operation_id"].as_str().unwrap());
-    assert_eq!(server.asked_by(WORKER).get(&page).await.json()["tenant"], "acme");
-    assert_eq!(code(&server.asked_by(OTHERS).claim(&claim).await), "TENANT_FORBIDDEN");
+    assert_eq!(server.client(WORKER).get(&page).await.json()["tenant"], "acme");
+    assert_eq!(code(&server.client(OTHERS).claim(&claim).await), "TENANT_FORBIDDEN");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn nobody_claims_what_onceward_keeps_for_itself() {
     let mut claim = claim_of("internal");
     claim["tenant"] = "onceward:internal".into();
     for token in [WORKER, OPERATOR] {
-        let client = server.asked_by(token);
+        let client = server.client(token);
         assert_eq!(refused(&client.claim(&claim).await), (403, "TENANT_FORBIDDEN".into()));
         let by_key = "/v1/claims?tenant=onceward:internal&operation=decision&key=k";
         assert_eq!(refused(&client.get(by_key).await), (404, "NOT_FOUND".into()));

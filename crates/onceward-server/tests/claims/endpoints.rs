@@ -18,7 +18,7 @@ async fn every_endpoint_does_what_it_says_on_postgres() {
 }
 
 async fn all(server: &Server) {
-    let worker = server.asked_by(WORKER);
+    let worker = server.client(WORKER);
     claim_and_complete(&worker).await;
     renew(&worker).await;
     fail(&worker).await;
@@ -39,7 +39,7 @@ async fn claim_and_complete(worker: &Client) {
     assert!(grant["downstream_key"].as_str().unwrap().starts_with("ow_"));
     assert_eq!(grant["lease"]["owner"], claim["owner"]);
     assert_eq!(grant["lease"]["expires_in_ms"], 30_000);
-    // Its answer was lost: the same attempt gets the same grant.
+    // After a lost answer, the same attempt gets the same grant.
     assert_eq!(worker.claim(&claim).await.body, first.body);
 
     let other = worker.claim(&claim_of("pay-1")).await;
@@ -54,17 +54,17 @@ async fn claim_and_complete(worker: &Client) {
     let by_key = worker.get("/v1/claims?tenant=acme&operation=charge&key=pay-1").await;
     assert_eq!(by_key.body, running.body);
 
-    // As it was written: numbers beyond floating point and the order of members stay.
+    // Kept as written: large numbers and the order of members.
     let result = r#"{"z": 9007199254740993, "a": [1.50, null]}"#;
     let complete = format!(r#"{{"lease": {}, "result": {result}}}"#, grant["lease"]);
     for _ in 0..2 {
         let done = worker.post_text("/v1/claims/complete", &complete).await;
         assert_eq!((done.status, done.json()), (200, json!({ "status": "applied" })));
     }
-    let otherwise = worker.say("complete", &grant["lease"], &json!({ "result": 2 })).await;
+    let otherwise = worker.settle("complete", &grant["lease"], &json!({ "result": 2 })).await;
     assert_eq!(refused(&otherwise), (409, "LEASE_LOST".into()));
-    assert_eq!(refused(&worker.say("fail", &grant["lease"], &json!({})).await).0, 409);
-    assert_eq!(refused(&worker.say("renew", &grant["lease"], &json!({})).await).0, 409);
+    assert_eq!(refused(&worker.settle("fail", &grant["lease"], &json!({})).await).0, 409);
+    assert_eq!(refused(&worker.settle("renew", &grant["lease"], &json!({})).await).0, 409);
 
     let again = worker.claim(&claim_of("pay-1")).await;
     assert_eq!((again.status, &again.json()["status"]), (200, &json!("completed")));
@@ -76,20 +76,20 @@ async fn claim_and_complete(worker: &Client) {
 
 async fn renew(worker: &Client) {
     let grant = granted(&worker.claim(&claim_of("renewed")).await);
-    let renewed = worker.say("renew", &grant["lease"], &json!({ "for": "10m" })).await;
+    let renewed = worker.settle("renew", &grant["lease"], &json!({ "for": "10m" })).await;
     let lease = &renewed.json()["lease"];
     assert_eq!((renewed.status, &renewed.json()["status"]), (200, &json!("applied")));
     assert_eq!(lease["fence"], grant["lease"]["fence"]);
     assert_eq!(lease["expires_in_ms"], 600_000);
     assert!(lease["expires_at"].as_str() > grant["lease"]["expires_at"].as_str());
-    assert_eq!(worker.say("complete", lease, &json!({})).await.status, 200);
+    assert_eq!(worker.settle("complete", lease, &json!({})).await.status, 200);
 }
 
 async fn fail(worker: &Client) {
     let grant = granted(&worker.claim(&claim_of("fails")).await);
     let declined = json!({ "result": { "code": "declined" } });
     for _ in 0..2 {
-        assert_eq!(worker.say("fail", &grant["lease"], &declined).await.status, 200);
+        assert_eq!(worker.settle("fail", &grant["lease"], &declined).await.status, 200);
     }
     let again = worker.claim(&claim_of("fails")).await.json();
     assert_eq!(
@@ -101,26 +101,29 @@ async fn fail(worker: &Client) {
 async fn unknown(worker: &Client) {
     let grant = granted(&worker.claim(&claim_of("lost")).await);
     for _ in 0..2 {
-        assert_eq!(worker.say("unknown", &grant["lease"], &json!({})).await.status, 200);
+        assert_eq!(worker.settle("unknown", &grant["lease"], &json!({})).await.status, 200);
     }
     let again = worker.claim(&claim_of("lost")).await;
     assert_eq!(refused(&again), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()));
     assert_eq!(again.json()["operation_id"], grant["operation_id"]);
-    // Its holder finds out after all.
-    assert_eq!(worker.say("complete", &grant["lease"], &json!({ "result": 7 })).await.status, 200);
+    // The holder settles it late.
+    assert_eq!(
+        worker.settle("complete", &grant["lease"], &json!({ "result": 7 })).await.status,
+        200
+    );
     assert_eq!(worker.claim(&claim_of("lost")).await.json()["result"], 7);
 }
 
 async fn release(worker: &Client) {
     let first = granted(&worker.claim(&claim_of("freed")).await);
     for _ in 0..2 {
-        assert_eq!(worker.say("release", &first["lease"], &json!({})).await.status, 200);
+        assert_eq!(worker.settle("release", &first["lease"], &json!({})).await.status, 200);
     }
     let second = granted(&worker.claim(&claim_of("freed")).await);
     assert_eq!(second["attempt"], 2);
     assert_eq!(second["downstream_key"], first["downstream_key"]);
     assert!(second["lease"]["fence"].as_u64() > first["lease"]["fence"].as_u64());
-    let stale = worker.say("complete", &first["lease"], &json!({})).await;
+    let stale = worker.settle("complete", &first["lease"], &json!({})).await;
     assert_eq!(refused(&stale), (409, "LEASE_LOST".into()));
 }
 
@@ -140,7 +143,7 @@ async fn meanings(worker: &Client) {
     assert_eq!(refused(&worker.claim(&claim_of("meant")).await), (422, reused.into()));
     let same = claim(r#" { "to": "canary-payload", "amount": 1.00e2 } "#).await;
     assert_eq!(code(&same), "IDEMPOTENCY_REQUEST_IN_PROGRESS");
-    assert_eq!(worker.say("release", &grant["lease"], &json!({})).await.status, 200);
+    assert_eq!(worker.settle("release", &grant["lease"], &json!({})).await.status, 200);
 
     let named = |fingerprint: &str| {
         let mut claim = claim_of("named");
@@ -157,7 +160,7 @@ async fn meanings(worker: &Client) {
 async fn bytes(worker: &Client) {
     let grant = granted(&worker.claim(&claim_of("picture")).await);
     let picture = json!({ "bytes": { "base64": "iVBORw0KGgo=", "content_type": "image/png" } });
-    assert_eq!(worker.say("complete", &grant["lease"], &picture).await.status, 200);
+    assert_eq!(worker.settle("complete", &grant["lease"], &picture).await.status, 200);
     let again = worker.claim(&claim_of("picture")).await.json();
     assert_eq!((&again["bytes"], &again["result"]), (&picture["bytes"], &Value::Null));
     let by_key = worker.get("/v1/claims?tenant=acme&operation=charge&key=picture").await;
@@ -219,7 +222,7 @@ async fn settlements_batch(worker: &Client) {
     assert_eq!(worker.claim(&claim_of("s-1")).await.json()["result"], "done");
 }
 
-/// The same key for another tenant, caller or operation is another key.
+/// The same key of another tenant, caller or operation is another key.
 async fn scopes(worker: &Client) {
     granted(&worker.claim(&json!({ "operation": "charge", "key": "scoped" })).await);
     for (part, name) in [("tenant", "zenith"), ("caller", "shop"), ("operation", "refund")] {

@@ -1,4 +1,4 @@
-//! Claims beside a gateway, on its store.
+//! The claims API of a gateway, on the same store.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use example_walk::{App, Program};
 
 use crate::server::{Client, WORKER, claim_of, claims_address, configuration, granted, variables};
 
-/// A service that has done everything that it is asked for.
+/// Starts a service that answers every request with success.
 fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

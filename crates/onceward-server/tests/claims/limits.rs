@@ -1,4 +1,4 @@
-//! What is refused, and what is never shown.
+//! Refused requests, and secrets that are never shown.
 
 use std::process::Command;
 
@@ -37,7 +37,7 @@ async fn what_is_not_there_or_not_so_is_a_problem() {
 #[tokio::test]
 async fn values_that_cannot_be_are_told_by_name() {
     let (server, _directory) = Server::embedded();
-    let worker = server.asked_by(WORKER);
+    let worker = server.client(WORKER);
     let long = "x".repeat(256);
     for (member, value, code) in [
         ("key", json!(""), "INVALID_IDEMPOTENCY_KEY"),
@@ -66,11 +66,11 @@ async fn values_that_cannot_be_are_told_by_name() {
     let grant = granted(&worker.claim(&claim_of("k")).await);
     let mut lease = grant["lease"].clone();
     lease["record"] = "00".into();
-    assert_eq!(refused(&worker.say("release", &lease, &json!({})).await).0, 400);
+    assert_eq!(refused(&worker.settle("release", &lease, &json!({})).await).0, 400);
     lease["record"] = "0".repeat(64).into();
-    assert_eq!(refused(&worker.say("release", &lease, &json!({})).await).0, 404);
+    assert_eq!(refused(&worker.settle("release", &lease, &json!({})).await).0, 404);
     let both = json!({ "result": 1, "bytes": { "base64": "" } });
-    assert_eq!(refused(&worker.say("complete", &grant["lease"], &both).await).0, 400);
+    assert_eq!(refused(&worker.settle("complete", &grant["lease"], &both).await).0, 400);
 }
 
 #[tokio::test]
@@ -80,12 +80,12 @@ async fn a_body_is_as_large_as_the_configuration_says() {
     let server = Server::start(&records_in(directory.path()), directory.path(), limit);
     let mut claim = claim_of("large");
     claim["payload"] = "x".repeat(2000).into();
-    let answer = server.asked_by(WORKER).claim(&claim).await;
+    let answer = server.client(WORKER).claim(&claim).await;
     assert_eq!(refused(&answer), (413, "REQUEST_TOO_LARGE".into()));
-    granted(&server.asked_by(WORKER).claim(&claim_of("large")).await);
+    granted(&server.client(WORKER).claim(&claim_of("large")).await);
 }
 
-/// Keys, payloads, results, owners and tokens are nowhere but in their answers.
+/// Keys, payloads, results, owners and tokens appear only in answers.
 #[tokio::test]
 async fn secrets_are_neither_logged_nor_stored_in_the_clear() {
     let directory = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ async fn secrets_are_neither_logged_nor_stored_in_the_clear() {
     worker.post_text("/v1/claims", r#"{"key":"canary-key","operation":"#).await;
     worker.get("/v1/claims?tenant=acme&operation=charge&key=canary-key").await;
     let result = json!({ "result": "canary-result" });
-    assert_eq!(worker.say("complete", &grant["lease"], &result).await.status, 200);
+    assert_eq!(worker.settle("complete", &grant["lease"], &result).await.status, 200);
     program.kill().unwrap();
     program.wait().unwrap();
 
@@ -146,19 +146,19 @@ fn without_tokens_it_does_not_start_and_says_what_to_do() {
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = run(&["claims"], "");
-    assert!(told.contains("who may claim?") && told.contains("--config"), "{told}");
-    let told = run(&["claims", "--config", "onceward.toml"], "");
-    assert!(told.contains("[claims]") && told.contains("[[tokens]]"), "{told}");
+    let output = run(&["claims"], "");
+    assert!(output.contains("no tokens") && output.contains("--config"), "{output}");
+    let output = run(&["claims", "--config", "onceward.toml"], "");
+    assert!(output.contains("claims: ") && output.contains("[[tokens]]"), "{output}");
     let gateway = ["gateway", "--config", "onceward.toml"];
     assert!(run(&gateway, "[claims]\n").contains("[[tokens]]"));
     let token =
         "[[tokens]]\nname = \"billing\"\nrole = \"worker\"\nsecret_env = \"NOT_SET_AT_ALL\"\n";
-    let told = run(&["claims", "--config", "onceward.toml"], token);
-    assert!(told.contains("billing") && told.contains("NOT_SET_AT_ALL"), "{told}");
+    let output = run(&["claims", "--config", "onceward.toml"], token);
+    assert!(output.contains("billing") && output.contains("NOT_SET_AT_ALL"), "{output}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let token = token.replace("NOT_SET_AT_ALL", "PATH");
-    let told = run(&["claims", "--config", "onceward.toml", "--listen", &address], &token);
-    assert!(told.contains(&format!("cannot listen on {address}")), "{told}");
+    let output = run(&["claims", "--config", "onceward.toml", "--listen", &address], &token);
+    assert!(output.contains(&format!("cannot listen on {address}")), "{output}");
 }

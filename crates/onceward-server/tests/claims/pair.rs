@@ -11,17 +11,17 @@ async fn a_claim_of_one_process_is_settled_by_the_other() {
     let Some(postgres) = onceward_services::postgres() else { return };
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let mut servers = directories.each_ref().map(|it| Server::start(postgres.url(), it.path(), ""));
-    let [one, two] = servers.each_ref().map(|it| it.asked_by(WORKER));
+    let [one, two] = servers.each_ref().map(|it| it.client(WORKER));
 
     let claim = claim_of("k");
     let grant = granted(&one.claim(&claim).await);
-    // The answer was lost, and the retry goes to the other process.
+    // After a lost answer, the retry goes to the other process.
     assert_eq!(granted(&two.claim(&claim).await)["lease"]["fence"], grant["lease"]["fence"]);
     assert_eq!(code(&two.claim(&claim_of("k")).await), "IDEMPOTENCY_REQUEST_IN_PROGRESS");
     one_of_many_is_granted([&one, &two]).await;
     servers[0].program.kill();
-    assert_eq!(two.say("renew", &grant["lease"], &json!({})).await.status, 200);
-    assert_eq!(two.say("complete", &grant["lease"], &json!({ "result": 1 })).await.status, 200);
+    assert_eq!(two.settle("renew", &grant["lease"], &json!({})).await.status, 200);
+    assert_eq!(two.settle("complete", &grant["lease"], &json!({ "result": 1 })).await.status, 200);
     assert_eq!(two.claim(&claim_of("k")).await.json()["result"], 1);
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::server::{OPERATOR, Server, WORKER, claim_of, granted, records_in, refused};
 
-/// Settings with a resolver at an address, which is asked all the time.
+/// Settings with a resolver that is asked continuously.
 fn settings(resolver: &str) -> String {
     format!(
         "[admin]\naddress = \"127.0.0.1:0\"\n\
@@ -19,10 +19,10 @@ fn settings(resolver: &str) -> String {
     )
 }
 
-/// A service that knows what became of each operation.
-async fn knowing() -> String {
+/// Starts a service with two resolvers: one answers *happened*, the other *did not happen*.
+async fn resolver_service() -> String {
     let known = async |Path(operation): Path<String>| {
-        // The operation of a probe does not exist.
+        // The gateway's probe, about an operation that does not exist.
         Json(match operation.ends_with("-8000-000000000000") {
             true => json!({ "outcome": "did_not_happen" }),
             false => json!({ "outcome": "happened", "result": { "charge": operation } }),
@@ -43,7 +43,7 @@ async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
         if let Some(seen) = look().await {
             return seen;
         }
-        assert!(Instant::now() < end, "it does not come");
+        assert!(Instant::now() < end, "timed out");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -51,14 +51,14 @@ async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_worker_left_unknown_is_asked_about_and_operators_see_it() {
     let directory = tempfile::tempdir().unwrap();
-    let url = format!("{}/known/{{operation}}", knowing().await);
+    let url = format!("{}/known/{{operation}}", resolver_service().await);
     let server = Server::start(&records_in(directory.path()), directory.path(), &settings(&url));
     let admin = server.program.line().unwrap();
     let admin = admin.split("metrics at http://").nth(1).expect("an admin address");
     let admin = App::at(admin.split('/').next().unwrap());
-    let worker = server.asked_by(WORKER);
+    let worker = server.client(WORKER);
     let claim = granted(&worker.claim(&claim_of("k")).await);
-    assert_eq!(worker.say("unknown", &claim["lease"], &json!({})).await.status, 200);
+    assert_eq!(worker.settle("unknown", &claim["lease"], &json!({})).await.status, 200);
     let answer = until(async || {
         let answer = worker.claim(&claim_of("k")).await;
         (answer.status == 200).then_some(answer)
@@ -68,7 +68,7 @@ async fn what_a_worker_left_unknown_is_asked_about_and_operators_see_it() {
     assert_eq!(answer["result"], json!({ "charge": claim["operation_id"] }));
 
     assert_eq!(admin.get("/ready", &[]).await.body, "ready\n");
-    // Counted when the round is over.
+    // Counted at the end of a round.
     let counted = "idempotency_recovery_total{verdict=\"happened\"} 1";
     until(async || admin.get("/metrics", &[]).await.body.contains(counted).then_some(())).await;
     assert_eq!(refused(&admin.get("/v1/decisions", &[]).await).0, 401);
@@ -80,11 +80,11 @@ async fn what_a_worker_left_unknown_is_asked_about_and_operators_see_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_did_not_happen_is_claimed_again() {
     let directory = tempfile::tempdir().unwrap();
-    let url = format!("{}/none/{{operation}}", knowing().await);
+    let url = format!("{}/none/{{operation}}", resolver_service().await);
     let server = Server::start(&records_in(directory.path()), directory.path(), &settings(&url));
-    let worker = server.asked_by(WORKER);
+    let worker = server.client(WORKER);
     let claim = granted(&worker.claim(&claim_of("k")).await);
-    assert_eq!(worker.say("unknown", &claim["lease"], &json!({})).await.status, 200);
+    assert_eq!(worker.settle("unknown", &claim["lease"], &json!({})).await.status, 200);
     let again = until(async || {
         let answer = worker.claim(&claim_of("k")).await;
         (answer.status == 200).then_some(answer)

@@ -1,4 +1,4 @@
-//! `onceward claims` as a process, and those who ask it.
+//! `onceward claims` as a process, and its clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-/// Whose tokens hold: name, role, variable, token, tenants.
+/// The tokens: name, role, variable, token, tenants.
 pub(crate) const TOKENS: [(&str, &str, &str, &str, &str); 5] = [
     ("reader", "reader", "CLAIMS_READER", READER, ""),
     ("worker", "worker", "CLAIMS_WORKER", WORKER, ""),
@@ -24,7 +24,7 @@ pub(crate) const OPERATOR: &str = "canary-token-operator";
 pub(crate) const ACME: &str = "canary-token-acme";
 pub(crate) const OTHERS: &str = "canary-token-others";
 
-/// The variables that hold the tokens.
+/// Environment variables with the tokens.
 pub(crate) fn variables() -> Vec<(&'static str, &'static str)> {
     TOKENS.iter().map(|(_, _, variable, token, _)| (*variable, *token)).collect()
 }
@@ -48,7 +48,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On a store, with a configuration in a directory.
+    /// Starts on a store, with a configuration in a directory.
     pub(crate) fn start(store: &str, directory: &Path, settings: &str) -> Self {
         let config = directory.join("onceward.toml");
         std::fs::write(&config, configuration(settings)).unwrap();
@@ -59,13 +59,13 @@ impl Server {
         Self { program, address }
     }
 
-    /// With records in a directory of its own.
+    /// Starts on an embedded store in a temporary directory.
     pub(crate) fn embedded() -> (Self, TempDir) {
         let directory = tempfile::tempdir().unwrap();
         (Self::start(&records_in(directory.path()), directory.path(), ""), directory)
     }
 
-    pub(crate) fn asked_by(&self, token: &str) -> Client {
+    pub(crate) fn client(&self, token: &str) -> Client {
         Client::new(&self.address, token)
     }
 }
@@ -74,17 +74,17 @@ pub(crate) fn records_in(directory: &Path) -> String {
     format!("file:{}", directory.join("records").display())
 }
 
-/// Where it takes claims, by what it prints.
+/// Address of the claims API, from the program's output.
 pub(crate) fn claims_address(program: &Program) -> String {
     loop {
-        let line = program.line().expect("it ended before it took claims");
+        let line = program.line().expect("the program ended before it listened");
         if let Some((_, rest)) = line.split_once("claims at http://") {
             return rest.split('/').next().unwrap().to_owned();
         }
     }
 }
 
-/// Somebody with a token.
+/// A client with a token.
 #[derive(Clone)]
 pub(crate) struct Client {
     app: App,
@@ -112,23 +112,23 @@ impl Client {
         self.post("/v1/claims", body).await
     }
 
-    /// Says something about a lease: complete, fail, unknown, release or renew.
-    pub(crate) async fn say(&self, word: &str, lease: &Value, more: &Value) -> Answer {
+    /// Sends a request about a lease: complete, fail, unknown, release or renew.
+    pub(crate) async fn settle(&self, word: &str, lease: &Value, more: &Value) -> Answer {
         let mut body = more.clone();
         body["lease"] = lease.clone();
         self.post(&format!("/v1/claims/{word}"), &body).await
     }
 
-    /// Claims until nobody else is at work.
-    pub(crate) async fn claim_patiently(&self, body: &Value) -> Answer {
+    /// Claims until no other worker is running.
+    pub(crate) async fn claim_until_settled(&self, body: &Value) -> Answer {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             let answer = self.claim(body).await;
             if code(&answer) != "IDEMPOTENCY_REQUEST_IN_PROGRESS" {
                 return answer;
             }
-            assert!(Instant::now() < end, "still at work: {answer:?}");
-            let delay = answer.json()["retry_after_ms"].as_u64().expect("when to come again");
+            assert!(Instant::now() < end, "still running: {answer:?}");
+            let delay = answer.json()["retry_after_ms"].as_u64().expect("retry_after_ms");
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
     }
@@ -140,14 +140,14 @@ pub(crate) fn claim_of(key: &str) -> Value {
     json!({ "tenant": "acme", "operation": "charge", "key": key, "owner": owner })
 }
 
-/// What is claimed, if it is.
+/// The grant in an answer.
 pub(crate) fn granted(answer: &Answer) -> Value {
     let body = answer.json();
     assert_eq!((answer.status, body["status"].as_str()), (200, Some("granted")), "{answer:?}");
     body
 }
 
-/// A problem's code; empty if it is none.
+/// A problem's code; empty for other answers.
 pub(crate) fn code(answer: &Answer) -> String {
     if answer.header("content-type") != Some("application/problem+json") {
         return String::new();
@@ -157,12 +157,12 @@ pub(crate) fn code(answer: &Answer) -> String {
     body["code"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A status with its code.
+/// Status and code of a problem.
 pub(crate) fn refused(answer: &Answer) -> (u16, String) {
     (answer.status, code(answer))
 }
 
-/// A request as it goes over the wire, and all of what comes back.
+/// Sends a handwritten request and reads the answer.
 pub(crate) fn wire(address: &str, head: &str, body: &str) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();

@@ -1,4 +1,4 @@
-//! The workers of examples/workers: their claims, and their deaths.
+//! The workers of examples/workers, also when they are killed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +9,7 @@ use crate::server::{ACME, Server};
 
 const WORKERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/workers");
 
-/// One of the examples, with a server to claim from and a provider's book.
+/// One of the examples, with its server and the provider's ledger.
 struct Worker<'s> {
     command: [String; 2],
     server: &'s Server,
@@ -41,7 +41,7 @@ impl Worker<'_> {
         std::fs::read_to_string(&self.ledger).unwrap_or_default().lines().count()
     }
 
-    /// Starts it, waits until it has charged, and kills it before it can say so.
+    /// Starts the worker, waits until it has charged, and kills it before it can report that.
     fn dies_after_charging(&self, order: &str) {
         let (before, end) = (self.charges(), Instant::now() + Duration::from_secs(20));
         let mut worker = self.start(order, &[("WORK_SECONDS", "60")]);
@@ -54,8 +54,8 @@ impl Worker<'_> {
     }
 }
 
-/// Runs an example through its life, if its language is there.
-fn lives(program: &str, file: &str) {
+/// Runs an example through all its cases, if its language is installed.
+fn runs_all_cases(program: &str, file: &str) {
     if Command::new(program).arg("--version").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "{program} is missing");
         println!("SKIPPED: {program} is missing");
@@ -66,33 +66,33 @@ fn lives(program: &str, file: &str) {
     let command = [program.to_owned(), path.to_str().unwrap().to_owned()];
     let worker = Worker { command, server: &server, ledger: directory.path().join("ledger") };
 
-    // Longer than its lease: it renews.
-    let (status, told) = worker.run("order-1", &[("WORK_SECONDS", "2.5")]);
-    assert_eq!(status, Some(0), "{told}");
-    assert!(told.contains("granted: attempt 1") && told.contains("completed: "), "{told}");
-    let (status, told) = worker.run("order-1", &[]);
-    assert!(status == Some(0) && told.contains("completed before: "), "{told}");
+    // The work takes longer than the lease, so the worker renews it.
+    let (status, output) = worker.run("order-1", &[("WORK_SECONDS", "2.5")]);
+    assert_eq!(status, Some(0), "{output}");
+    assert!(output.contains("granted: attempt 1") && output.contains("completed: "), "{output}");
+    let (status, output) = worker.run("order-1", &[]);
+    assert!(status == Some(0) && output.contains("completed before: "), "{output}");
     assert_eq!(worker.charges(), 1);
 
     worker.dies_after_charging("order-2");
-    let (status, told) = worker.run("order-2", &[]);
-    assert_eq!(status, Some(2), "{told}");
-    assert!(told.contains("unknown: ") && told.contains("4200"), "{told}");
+    let (status, output) = worker.run("order-2", &[]);
+    assert_eq!(status, Some(2), "{output}");
+    assert!(output.contains("unknown: ") && output.contains("4200"), "{output}");
     assert_eq!(worker.charges(), 2);
 
     worker.dies_after_charging("order-3");
-    let (status, told) = worker.run("order-3", &[("ON_LAPSE", "takeover")]);
-    assert_eq!(status, Some(0), "{told}");
-    assert!(told.contains("granted: attempt 2") && told.contains("completed: "), "{told}");
+    let (status, output) = worker.run("order-3", &[("ON_LAPSE", "takeover")]);
+    assert_eq!(status, Some(0), "{output}");
+    assert!(output.contains("granted: attempt 2") && output.contains("completed: "), "{output}");
     assert_eq!(worker.charges(), 3);
 }
 
 #[test]
 fn the_python_worker_charges_once_whatever_happens() {
-    lives("python3", "python/worker.py");
+    runs_all_cases("python3", "python/worker.py");
 }
 
 #[test]
 fn the_typescript_worker_charges_once_whatever_happens() {
-    lives("node", "typescript/worker.mjs");
+    runs_all_cases("node", "typescript/worker.mjs");
 }

@@ -1,4 +1,4 @@
-//! What the program says about itself, to people, shells and `man`.
+//! Version, help, completions and manual pages.
 
 use std::fs;
 use std::io::Write as _;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::onceward;
 
-/// The subcommands that `--help` lists below a command, the command itself first.
+/// A command and all subcommands that its `--help` lists.
 fn commands(above: &[&str]) -> Vec<Vec<String>> {
     let help = onceward(&[above, &["--help"]].concat());
     let listed = help.split_once("\nCommands:\n").map_or("", |(_, after)| after);
@@ -47,7 +47,7 @@ fn every_command_has_a_manual_page_that_shows_its_examples() {
     assert_eq!(fs::read_dir(&out).unwrap().count(), commands.len());
     let gateway = fs::read_to_string(out.join("onceward-gateway.1")).unwrap();
     assert!(gateway.contains(r"\-\-upstream http://127.0.0.1:3000"), "{gateway}");
-    // Hyphenated by `man`, an example would not be what a person can copy.
+    // An example that `man` hyphenates could not be copied.
     assert!(gateway.starts_with(".nh\n.ad l\n"), "{gateway}");
 }
 
@@ -57,9 +57,9 @@ fn manual_pages_that_cannot_be_written_are_told_with_their_directory() {
     let directory = file.path().join("man1");
     let mut man = Command::new(env!("CARGO_BIN_EXE_onceward"));
     let output = man.args(["man", "--out"]).arg(&directory).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(told.contains(&format!("--out {}", directory.display())), "{told}");
+    assert!(error.contains(&format!("--out {}", directory.display())), "{error}");
 }
 
 #[test]

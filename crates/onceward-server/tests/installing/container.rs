@@ -1,4 +1,4 @@
-//! The container image, as far as that can be checked without building it.
+//! The Containerfile, checked without building the image.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn instructions(name: &str) -> Vec<&'static str> {
     FILE.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).collect()
 }
 
-/// The words of an instruction in JSON form.
+/// Words of an instruction in JSON form.
 fn words(name: &str) -> Vec<String> {
     let [words] = instructions(name)[..] else { panic!("one {name}") };
     serde_json::from_str(words).unwrap()

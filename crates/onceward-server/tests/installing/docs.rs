@@ -1,4 +1,4 @@
-//! Commands and dependencies that the documents tell people to copy.
+//! Commands and dependencies in the documentation.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
 }
 
-/// The code blocks of a language in a document.
+/// Code blocks of a language in a document.
 fn blocks(document: &str, language: &str) -> Vec<String> {
     let start = format!("```{language}\n");
     let blocks = document.split(start.as_str()).skip(1);
@@ -23,7 +23,7 @@ fn blocks(document: &str, language: &str) -> Vec<String> {
 fn commands_for_installing_exist() {
     let installing = document("docs/installing.md");
     let lines = blocks(&installing, "sh").concat().replace("\\\n", " ");
-    // What a shell does with the output is its own affair.
+    // Redirections and pipes are the shell's part.
     let commands = lines.lines().map(|line| line.trim_start_matches("sudo "));
     let ours: Vec<_> = commands
         .filter(|line| line.starts_with("onceward "))
@@ -48,7 +48,7 @@ fn dependencies_in_the_documents_name_packages_and_features_that_exist() {
         let document = document(name);
         let blocks = blocks(&document, "toml");
         let tables: Vec<_> = blocks.iter().filter(|it| it.contains("[dependencies]")).collect();
-        assert!(!tables.is_empty(), "{name} says what to put into Cargo.toml");
+        assert!(!tables.is_empty(), "{name} has no dependency");
         for text in tables {
             let manifest: toml::Table = text.parse().unwrap();
             let onceward = &manifest["dependencies"]["onceward"];

@@ -8,7 +8,7 @@ mod systemd;
 
 use std::process::Command;
 
-/// Runs the program to its end; its standard output.
+/// Runs the program to its end and returns its standard output.
 fn onceward(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_onceward")).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

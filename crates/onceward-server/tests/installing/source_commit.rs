@@ -1,4 +1,4 @@
-//! The build script's answer to "which commit is this?", for every way to get the source.
+//! The commit that the build script finds, for every way to get the source.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ fn a_checkout_names_its_commit_and_watches_files_that_change_with_it() {
         let before = contents(&watched);
         tree.commit();
         assert_ne!(contents(&watched), before, "{step}");
-        // A branch that exists only in `packed-refs` has no file of its own.
+        // A branch that exists only in `packed-refs` has no file.
         git(tree.0.path(), &["pack-refs", "--all"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The systemd unit: it starts what exists, and the program keeps its part of the protocol.
+//! The systemd unit, and the program's side of systemd's protocol.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ use crate::onceward;
 const UNIT: &str = include_str!("../../../../packaging/systemd/onceward.service");
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/onceward.toml");
 
-/// The values of a setting in the unit.
+/// Values of a setting in the unit.
 fn settings(name: &str) -> Vec<&'static str> {
     let values = UNIT.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     values.collect()
@@ -43,8 +43,8 @@ fn the_stop_timeout_leaves_time_for_the_default_drain() {
 
 #[test]
 fn the_packaged_configuration_is_fine_and_keeps_records_in_the_state_directory() {
-    let told = onceward(&["config", "check", CONFIG]);
-    assert!(told.contains("fine"), "{told}");
+    let output = onceward(&["config", "check", CONFIG]);
+    assert!(output.contains(": valid;"), "{output}");
     let text = fs::read_to_string(CONFIG).unwrap();
     let [directory] = settings("StateDirectory")[..] else { panic!("one StateDirectory") };
     assert!(text.contains(&format!("\"file:/var/lib/{directory}/")), "{text}");
@@ -55,17 +55,17 @@ fn systemd_accepts_the_unit() {
     let Some(Found::Executable(analyze)) = or_skip(Program::SystemdAnalyze.find()) else { return };
     let directory = tempfile::tempdir().unwrap();
     let unit = directory.path().join("onceward.service");
-    // The program is not installed where the unit starts it.
+    // The program is not installed at the unit's path.
     let text = UNIT.replace("/usr/bin/onceward ", concat!(env!("CARGO_BIN_EXE_onceward"), " "));
     fs::write(&unit, text).unwrap();
     let mut analyze = Command::new(analyze);
     let output = analyze.args(["verify", "--man=no"]).arg(&unit).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    let about_it = told.lines().any(|line| line.contains("onceward.service"));
-    assert!(output.status.success() && !about_it, "{told}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let about_it = errors.lines().any(|line| line.contains("onceward.service"));
+    assert!(output.status.success() && !about_it, "{errors}");
 }
 
-/// A process that ends with its test.
+/// A process that is killed at the end of its test.
 struct Running(std::process::Child);
 
 impl Drop for Running {

@@ -1,4 +1,4 @@
-//! Secrets that are sent through everything, and are found nowhere.
+//! Secrets that are sent through the program and must not appear anywhere.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::ear::Ear;
 use crate::process::Program;
+use crate::recording_server::RecordingServer;
 
 const KEY: &str = "canary-key-7f3a91";
 const BODY: &str = "canary-body-55d0e2";
@@ -26,16 +26,16 @@ const CANARIES: [&str; 9] = [KEY, BODY, RESULT, CALLER, COOKIE, OPERATOR, WORKER
 const VARIABLES: [(&str, &str); 3] =
     [("CANARY_OPERATOR", OPERATOR), ("CANARY_WORKER", WORKER), ("CANARY_RESOLVER", RESOLVER)];
 
-/// Everything that the program is asked for in one run, and all that it leaves behind.
+/// One run of the program through all its APIs, with everything that it outputs and stores.
 struct Run {
     directory: tempfile::TempDir,
-    /// What is to be searched: a name and the bytes.
-    told: Vec<(String, Vec<u8>)>,
+    /// Outputs to search: a name and the bytes.
+    output: Vec<(String, Vec<u8>)>,
 }
 
 impl Run {
     fn new(sealed: bool) -> Self {
-        let (service, collector) = (Ear::open(), Ear::open());
+        let (service, collector) = (RecordingServer::open(), RecordingServer::open());
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("onceward.toml");
         std::fs::write(&config, settings(&service, &collector, directory.path(), sealed)).unwrap();
@@ -47,25 +47,25 @@ impl Run {
             Stdio::from(File::create(&logs).unwrap()),
             &VARIABLES,
         );
-        let mut told = Vec::new();
+        let mut output = Vec::new();
         let (admin, claims) =
             (at(&program, "metrics at http://"), at(&program, "claims at http://"));
-        requests(program.address(), &mut told);
-        claiming(claims, &mut told);
-        operating(admin, &mut told);
+        requests(program.address(), &mut output);
+        claiming(claims, &mut output);
+        operating(admin, &mut output);
         let exported = Command::new(env!("CARGO_BIN_EXE_onceward"))
             .args(["records", "export", "--to", "-", "--admin", &format!("http://{admin}")])
             .env("ONCEWARD_TOKEN", OPERATOR)
             .output()
             .unwrap();
         assert!(exported.status.success(), "{exported:?}");
-        told.push(("export".into(), [exported.stdout, exported.stderr].concat()));
+        output.push(("export".into(), [exported.stdout, exported.stderr].concat()));
         let printed = program.printed.clone();
         program.signal("-TERM");
-        told.push(("standard output".into(), (printed + &program.wait().1).into_bytes()));
-        told.push(("logs".into(), std::fs::read(&logs).unwrap()));
-        told.push(("traces".into(), collector.all()));
-        Self { directory, told }
+        output.push(("standard output".into(), (printed + &program.wait().1).into_bytes()));
+        output.push(("logs".into(), std::fs::read(&logs).unwrap()));
+        output.push(("traces".into(), collector.all()));
+        Self { directory, output }
     }
 
     fn files(&self) -> Vec<(String, Vec<u8>)> {
@@ -76,7 +76,12 @@ impl Run {
     }
 }
 
-fn settings(service: &Ear, collector: &Ear, directory: &Path, sealed: bool) -> String {
+fn settings(
+    service: &RecordingServer,
+    collector: &RecordingServer,
+    directory: &Path,
+    sealed: bool,
+) -> String {
     let keys = directory.join("keys");
     std::fs::write(&keys, "2026-11:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=").unwrap();
     let seal = format!("sealing_keys_file = {:?}", keys.to_str().unwrap());
@@ -97,25 +102,25 @@ fn settings(service: &Ear, collector: &Ear, directory: &Path, sealed: bool) -> S
     )
 }
 
-/// First, retry, mismatch, without credentials, and what is no request.
-fn requests(gateway: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
+/// Sends a first request, a retry, a mismatch, one without credentials, and a malformed one.
+fn requests(gateway: SocketAddr, output: &mut Vec<(String, Vec<u8>)>) {
     let head = format!(
         "idempotency-key: {KEY}\r\nauthorization: Bearer {CALLER}\r\ncookie: session={COOKIE}\r\n"
     );
     let body = json!({ "card": BODY });
     for (name, body) in [("first", &body), ("retry", &body), ("mismatch", &json!({ "c": BODY }))] {
-        told.push((name.into(), send(gateway, "POST /pay", &head, Some(body))));
+        output.push((name.into(), send(gateway, "POST /pay", &head, Some(body))));
     }
     let anonymous = format!("idempotency-key: {KEY}\r\n");
-    told.push(("anonymous".into(), send(gateway, "POST /pay", &anonymous, Some(&body))));
+    output.push(("anonymous".into(), send(gateway, "POST /pay", &anonymous, Some(&body))));
     let broken = format!("idempotency-key: \"{KEY}\r\nauthorization: Bearer {CALLER}\r\n");
-    told.push(("broken key".into(), send(gateway, "POST /pay", &broken, Some(&body))));
-    let statuses: Vec<_> = told.iter().map(|(_, answer)| answer[9..12].to_vec()).collect();
+    output.push(("broken key".into(), send(gateway, "POST /pay", &broken, Some(&body))));
+    let statuses: Vec<_> = output.iter().map(|(_, answer)| answer[9..12].to_vec()).collect();
     assert_eq!(statuses, ["200", "200", "422", "401", "400"].map(|it| it.as_bytes().to_vec()));
 }
 
-/// Claimed and completed, claimed and left unknown, refused, malformed.
-fn claiming(claims: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
+/// Sends claims: completed, left unknown, refused, malformed.
+fn claiming(claims: SocketAddr, output: &mut Vec<(String, Vec<u8>)>) {
     let worker = format!("authorization: Bearer {WORKER}\r\n");
     let claim = |key: &str| {
         let claim = json!({ "operation": "pay", "key": key, "payload": { "card": BODY } });
@@ -124,50 +129,51 @@ fn claiming(claims: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
     };
     let (first, lease) = claim(KEY);
     let done = json!({ "lease": lease, "result": { "receipt": RESULT } });
-    told.push(("claim".into(), first));
-    told.push(("complete".into(), send(claims, "POST /v1/claims/complete", &worker, Some(&done))));
+    output.push(("claim".into(), first));
+    output
+        .push(("complete".into(), send(claims, "POST /v1/claims/complete", &worker, Some(&done))));
     let (_, lease) = claim(&format!("{KEY}-2"));
     let lost = json!({ "lease": lease });
-    told.push(("unknown".into(), send(claims, "POST /v1/claims/unknown", &worker, Some(&lost))));
+    output.push(("unknown".into(), send(claims, "POST /v1/claims/unknown", &worker, Some(&lost))));
     let wrong = format!("authorization: Bearer {WRONG}\r\n");
-    told.push(("wrong token".into(), send(claims, "POST /v1/claims", &wrong, Some(&lost))));
+    output.push(("wrong token".into(), send(claims, "POST /v1/claims", &wrong, Some(&lost))));
     let odd = json!({ "operation": "pay", "key": KEY, "payload": BODY, "lease": BODY });
-    told.push(("malformed".into(), send(claims, "POST /v1/claims", &worker, Some(&odd))));
+    output.push(("malformed".into(), send(claims, "POST /v1/claims", &worker, Some(&odd))));
 }
 
-/// Looking at everything, and deciding.
-fn operating(admin: SocketAddr, told: &mut Vec<(String, Vec<u8>)>) {
+/// Reads everything through the admin API.
+fn operating(admin: SocketAddr, output: &mut Vec<(String, Vec<u8>)>) {
     let operator = format!("authorization: Bearer {OPERATOR}\r\n");
     let records = send(admin, "GET /v1/records?limit=100", &operator, None);
     for record in read(&records)["records"].as_array().unwrap() {
         let id = record["operation_id"].as_str().unwrap();
         let path = format!("GET /v1/records/{id}");
-        told.push(("record".into(), send(admin, &path, &operator, None)));
+        output.push(("record".into(), send(admin, &path, &operator, None)));
     }
-    told.push(("records".into(), records));
+    output.push(("records".into(), records));
     for path in ["GET /v1/decisions", "GET /v1/stats", "GET /metrics", "GET /ready"] {
-        told.push((path.into(), send(admin, path, &operator, None)));
+        output.push((path.into(), send(admin, path, &operator, None)));
     }
     let wrong = format!("authorization: Bearer {WRONG}\r\n");
-    told.push(("wrong operator".into(), send(admin, "GET /v1/records", &wrong, None)));
+    output.push(("wrong operator".into(), send(admin, "GET /v1/records", &wrong, None)));
 }
 
 #[test]
 fn no_secret_is_found_in_anything_that_is_told_or_kept() {
     let run = Run::new(true);
-    for (place, bytes) in run.told.iter().chain(&run.files()) {
+    for (place, bytes) in run.output.iter().chain(&run.files()) {
         for canary in CANARIES {
             assert!(!found(canary, bytes), "{canary} is in {place}: {}", shown(bytes));
         }
     }
     let size = |wanted: &str| {
-        let found = run.told.iter().find(|(place, _)| place == wanted);
+        let found = run.output.iter().find(|(place, _)| place == wanted);
         found.map_or(0, |(_, bytes)| bytes.len())
     };
     assert!(size("logs") > 2_000 && size("traces") > 500, "{}, {}", size("logs"), size("traces"));
 }
 
-/// Else the search proves nothing.
+/// Otherwise the search would prove nothing.
 #[test]
 fn without_a_seal_the_search_finds_what_is_stored() {
     let run = Run::new(false);

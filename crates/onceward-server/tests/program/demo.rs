@@ -1,4 +1,4 @@
-//! The demo does what it says.
+//! The commands that the demo prints give the results that it names.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Kills, stops and pauses of the running gateway, judged by the service's own book.
+//! Kills, stops and pauses of the gateway, judged by the effects that the service counts.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::book::{Answer, Book, post, request};
+use crate::counting_service::{CountingService, Response, post, request};
 use crate::process::Program;
 
-/// How often the gateway is killed; `ONCEWARD_KILLS` sets it.
+/// Number of kills, unless `ONCEWARD_KILLS` sets it.
 const KILLS: usize = 8;
 
 fn kills() -> usize {
     std::env::var("ONCEWARD_KILLS").map_or(KILLS, |kills| kills.parse().unwrap())
 }
 
-/// Clients that send new keys for as long as they may, each key a few times at once.
+/// Clients that send new keys until they are stopped, each key twice.
 struct Load {
     stop: Arc<AtomicBool>,
     keys: Arc<Mutex<Vec<String>>>,
@@ -36,7 +36,7 @@ impl Load {
                     let first = post(to, path, &key);
                     let _retried_at_once = post(to, path, &key);
                     if first.is_none() {
-                        // Else a gateway that is away would be asked for thousands of keys.
+                        // Otherwise thousands of keys would be sent while the gateway is down.
                         thread::sleep(Duration::from_millis(20));
                     }
                 }
@@ -46,7 +46,7 @@ impl Load {
         Self { stop, keys, clients }
     }
 
-    /// All keys that were used.
+    /// Stops the clients and returns all keys.
     fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.clients.into_iter().for_each(|client| client.join().unwrap());
@@ -54,22 +54,22 @@ impl Load {
     }
 }
 
-/// What a retry of a key comes to in the end.
+/// Final answer to the retries of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    Answered(Answer),
+    Answered(Response),
     Unknown,
 }
 
 pub(crate) fn end_of(to: std::net::SocketAddr, path: &str, key: &str) -> End {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         match post(to, path, key) {
             Some(answer) if answer.status == 201 => return End::Answered(answer),
             Some(answer) if answer.code() == Some("IDEMPOTENCY_OUTCOME_UNKNOWN") => {
                 return End::Unknown;
             }
-            other => assert!(Instant::now() < patience, "{key} stays {other:?}"),
+            other => assert!(Instant::now() < end, "{key} stays {other:?}"),
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -77,16 +77,16 @@ pub(crate) fn end_of(to: std::net::SocketAddr, path: &str, key: &str) -> End {
 
 #[test]
 fn killed_at_random_under_load_nothing_has_a_second_effect_and_nothing_hangs() {
-    let book = Book::open();
+    let service = CountingService::open();
     let data = tempfile::tempdir().unwrap();
     let listen = onceward_services::own_address().to_string();
-    let start = || Program::gateway(book.address, data.path(), &listen, &[]);
+    let start = || Program::gateway(service.address, data.path(), &listen, &[]);
     let mut gateway = start();
     let address = gateway.address();
     let load = Load::start(address, "5", 8);
     let mut pause = 37;
     for _ in 0..kills() {
-        // Anything but even, so that kills fall everywhere.
+        // Irregular, so that kills hit every phase.
         pause = (pause * 31 + 17) % 211;
         thread::sleep(Duration::from_millis(20 + pause));
         gateway.kill();
@@ -99,11 +99,11 @@ fn killed_at_random_under_load_nothing_has_a_second_effect_and_nothing_hangs() {
             End::Answered(answer) => {
                 answered += 1;
                 assert_eq!(answer.body, format!("{{\"done\":\"{key}\"}}"));
-                assert_eq!(book.effects(key), 1, "{key}");
+                assert_eq!(service.effects(key), 1, "{key}");
             }
             End::Unknown => {
                 unknown += 1;
-                assert!(book.effects(key) <= 1, "{key}");
+                assert!(service.effects(key) <= 1, "{key}");
             }
         }
     }
@@ -113,15 +113,15 @@ fn killed_at_random_under_load_nothing_has_a_second_effect_and_nothing_hangs() {
 
 #[test]
 fn sigterm_under_load_answers_everything_that_it_took() {
-    let book = Book::open();
+    let service = CountingService::open();
     let data = tempfile::tempdir().unwrap();
-    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    let gateway = Program::gateway(service.address, data.path(), "127.0.0.1:0", &[]);
     let address = gateway.address();
-    // Running while the signal comes, and answered after it.
+    // Running when the signal comes, and answered afterwards.
     let running: Vec<_> = (0..20)
         .map(|number| thread::spawn(move || post(address, "400", &format!("running-{number}"))))
         .collect();
-    (0..20).for_each(|number| book.wait_for(&format!("running-{number}")));
+    (0..20).for_each(|number| service.wait_for(&format!("running-{number}")));
     gateway.signal("-TERM");
     for answer in running {
         let answer = answer.join().unwrap().expect("an answer");
@@ -129,72 +129,72 @@ fn sigterm_under_load_answers_everything_that_it_took() {
     }
     let (success, printed) = gateway.wait();
     assert!(success && printed.contains("stopping"), "{printed}");
-    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    let gateway = Program::gateway(service.address, data.path(), "127.0.0.1:0", &[]);
     for number in 0..20 {
         let key = format!("running-{number}");
         assert!(post(gateway.address(), "400", &key).unwrap().is_replay());
-        assert_eq!(book.effects(&key), 1);
+        assert_eq!(service.effects(&key), 1);
     }
 }
 
 #[test]
 fn what_takes_longer_than_the_drain_is_marked_and_not_lost() {
-    let book = Book::open();
+    let service = CountingService::open();
     let data = tempfile::tempdir().unwrap();
     let config = data.path().join("onceward.toml");
     std::fs::write(&config, "[limits]\ndrain = \"300ms\"\n").unwrap();
     let records = data.path().join("records");
     let more = ["--config", config.to_str().unwrap()];
-    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    let gateway = Program::gateway(service.address, &records, "127.0.0.1:0", &more);
     let address = gateway.address();
     let slow = thread::spawn(move || post(address, "5000", "slow"));
-    book.wait_for("slow");
+    service.wait_for("slow");
     gateway.signal("-TERM");
     let begun = Instant::now();
     assert!(gateway.wait().0);
     assert!(begun.elapsed() < Duration::from_secs(4));
     let cut = slow.join().unwrap().expect("an answer");
     assert_eq!((cut.status, cut.code()), (503, Some("GATEWAY_STOPPING")));
-    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    let gateway = Program::gateway(service.address, &records, "127.0.0.1:0", &more);
     assert_eq!(end_of(gateway.address(), "5000", "slow"), End::Unknown);
-    assert_eq!(book.effects("slow"), 1);
+    assert_eq!(service.effects("slow"), 1);
 }
 
 #[test]
 fn a_drain_waits_for_work_whose_client_has_gone() {
-    let book = Book::open();
+    let service = CountingService::open();
     let data = tempfile::tempdir().unwrap();
-    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    let gateway = Program::gateway(service.address, data.path(), "127.0.0.1:0", &[]);
     let mut client = std::net::TcpStream::connect(gateway.address()).unwrap();
     client.write_all(request("700", "gone", "close").as_bytes()).unwrap();
-    book.wait_for("gone");
+    service.wait_for("gone");
     drop(client);
     gateway.signal("-TERM");
     assert!(gateway.wait().0);
-    let gateway = Program::gateway(book.address, data.path(), "127.0.0.1:0", &[]);
+    let gateway = Program::gateway(service.address, data.path(), "127.0.0.1:0", &[]);
     assert!(post(gateway.address(), "700", "gone").unwrap().is_replay());
-    assert_eq!(book.effects("gone"), 1);
+    assert_eq!(service.effects("gone"), 1);
 }
 
 #[test]
 fn a_pause_of_three_leases_has_no_second_effect() {
-    let book = Book::open();
+    let service = CountingService::open();
     let data = tempfile::tempdir().unwrap();
     let config = data.path().join("onceward.toml");
     std::fs::write(&config, "[defaults]\nlease = \"1s\"\n").unwrap();
     let records = data.path().join("records");
     let more = ["--config", config.to_str().unwrap()];
-    let gateway = Program::gateway(book.address, &records, "127.0.0.1:0", &more);
+    let gateway = Program::gateway(service.address, &records, "127.0.0.1:0", &more);
     let address = gateway.address();
     let first = thread::spawn(move || post(address, "300", "paused"));
-    book.wait_for("paused");
+    service.wait_for("paused");
     gateway.signal("-STOP");
-    thread::sleep(Duration::from_secs(3)); // a stopped process knows no other clock
+    thread::sleep(Duration::from_secs(3)); // A stopped process has no other clock.
     gateway.signal("-CONT");
     let first = first.join().unwrap().expect("an answer");
     match end_of(address, "300", "paused") {
         End::Answered(answer) => assert_eq!(answer.body, first.body),
         End::Unknown => {}
     }
-    assert_eq!(book.effects("paused"), 1);
+    assert_eq!(service.effects("paused"), 1);
 }

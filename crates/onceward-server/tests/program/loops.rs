@@ -1,4 +1,4 @@
-//! A gateway whose requests would come back to it.
+//! Configurations whose requests would come back to the gateway.
 
 use std::fs;
 
@@ -26,9 +26,9 @@ fn a_gateway_that_is_its_own_upstream_is_refused_at_start_and_by_check() {
         );
         fs::write(&file, &text).unwrap();
         for command in [&["config", "check", path][..], &["gateway", "--config", path]] {
-            let (fine, told) = run(command);
-            assert!(!fine, "{text}: {told}");
-            assert!(settings.iter().all(|setting| told.contains(setting)), "{text}: {told}");
+            let (succeeded, output) = run(command);
+            assert!(!succeeded, "{text}: {output}");
+            assert!(settings.iter().all(|setting| output.contains(setting)), "{text}: {output}");
         }
     }
 }
@@ -48,7 +48,7 @@ fn an_upstream_on_another_port_or_another_address_is_no_loop() {
         let text =
             format!("[[listeners]]\naddress = \"{listen}\"\n[upstream]\nurl = \"{upstream}\"\n");
         fs::write(&file, &text).unwrap();
-        let (fine, told) = run(&["config", "check", file.to_str().unwrap()]);
-        assert!(fine, "{text}: {told}");
+        let (succeeded, output) = run(&["config", "check", file.to_str().unwrap()]);
+        assert!(succeeded, "{text}: {output}");
     }
 }

@@ -1,15 +1,14 @@
-//! The real program, started as its user would: signals, files, kills, and a service behind
-//! it that keeps a ledger.
+//! The real program as a process: signals, files, kills, and a service that counts effects.
 
-mod book;
 mod canary;
+mod counting_service;
 mod demo;
-mod ear;
 mod kills;
 mod loops;
 mod pair;
 mod ports;
 mod process;
+mod recording_server;
 mod servers;
 mod settings;
 mod store_mistakes;

@@ -1,4 +1,4 @@
-//! Two gateways, each a process of its own, on one store.
+//! Two gateway processes on one store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use onceward_services::{Postgres, Redis, Server, or_skip};
 
-use crate::book::{Answer, Book, Line};
+use crate::counting_service::{Connection, CountingService, Response};
 use crate::kills::{End, end_of};
 use crate::process::Program;
 use crate::threats::long;
 
-/// Each key is sent so often.
+/// Number of times that each key is sent.
 const DUPLICATES: usize = 8;
 const CLIENTS: usize = 16;
 
@@ -30,21 +30,21 @@ fn postgres() -> Option<Server> {
     or_skip(Postgres::default().start())
 }
 
-/// Two gateways before one service.
+/// Two gateways in front of one service.
 struct Pair {
-    book: Book,
+    service: CountingService,
     nodes: [Program; 2],
     _config: tempfile::TempDir,
 }
 
 impl Pair {
     fn start(server: &Server, settings: &str) -> Self {
-        let (book, directory) = (Book::open(), tempfile::tempdir().unwrap());
+        let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
         let config = directory.path().join("onceward.toml");
         std::fs::write(&config, format!("[store]\nreplicas = true\n{settings}")).unwrap();
         let more = ["--config", config.to_str().unwrap()];
-        let node = || Program::gateway_on(book.address, server.url(), &more);
-        Self { nodes: [node(), node()], book, _config: directory }
+        let node = || Program::gateway_on(service.address, server.url(), &more);
+        Self { nodes: [node(), node()], service, _config: directory }
     }
 
     fn addresses(&self) -> [SocketAddr; 2] {
@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-/// Numbers that are anything but even, the same in each run.
+/// Pseudorandom numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -63,8 +63,8 @@ impl Dice {
     }
 }
 
-/// The keys in the order in which they are sent: the duplicates of one within a few dozen
-/// others, so that most meet while it runs and some come after.
+/// Keys in sending order. Duplicates are within a few dozen other keys, so most of them arrive while
+/// the first runs, and some later.
 fn schedule(keys: usize) -> Vec<usize> {
     let mut dice = Dice(7);
     let mut sent: Vec<usize> =
@@ -76,15 +76,15 @@ fn schedule(keys: usize) -> Vec<usize> {
     sent
 }
 
-/// All answers of each key, from clients that send to both nodes at random.
-fn send_all(nodes: [SocketAddr; 2], keys: usize) -> Vec<Vec<Answer>> {
+/// Sends all keys to both nodes at random, and returns all answers per key.
+fn send_all(nodes: [SocketAddr; 2], keys: usize) -> Vec<Vec<Response>> {
     let (sent, next) = (Arc::new(schedule(keys)), Arc::<AtomicUsize>::default());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let (sent, next) = (Arc::clone(&sent), Arc::clone(&next));
             thread::spawn(move || {
                 let mut dice = Dice(client as u64);
-                let mut lines = nodes.map(Line::open);
+                let mut lines = nodes.map(Connection::open);
                 let mut answers = Vec::new();
                 while let Some(key) = sent.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let answer = lines[dice.below(2)].post("2", &format!("key-{key}"));
@@ -110,7 +110,7 @@ fn one_effect_each(server: &Server, kind: &str) {
     for (number, answers) in answers.iter().enumerate() {
         let key = format!("key-{number}");
         assert_eq!(answers.len(), DUPLICATES);
-        assert_eq!(pair.book.effects(&key), 1, "{key}");
+        assert_eq!(pair.service.effects(&key), 1, "{key}");
         for answer in answers {
             let what = match (answer.status, answer.code()) {
                 (201, _) if answer.is_replay() => "replayed",
@@ -142,17 +142,17 @@ fn two_processes_on_one_postgres_have_one_effect_a_key() {
     one_effect_each(&server, "postgres");
 }
 
-/// What clients saw of the keys that they sent.
+/// Keys that clients sent, and their answers.
 #[derive(Default)]
 struct Seen {
     all: BTreeSet<String>,
-    /// Under way at a node when it died, or perhaps not yet.
+    /// Not answered because the node died.
     cut_off: BTreeSet<String>,
-    /// Answered by the other one since.
+    /// Number of answers by the other node since then.
     after: usize,
 }
 
-/// Clients that send new keys to either node, and to the other one what was cut off.
+/// Clients that send new keys to both nodes, and only to the second once the first is dead.
 struct Load {
     stop: Arc<AtomicBool>,
     dead: Arc<AtomicBool>,
@@ -168,7 +168,7 @@ impl Load {
             let (stop, dead) = (Arc::clone(&stop), Arc::clone(&dead));
             let (seen, number) = (Arc::clone(&seen), Arc::clone(&number));
             thread::spawn(move || {
-                let mut lines = nodes.map(Line::open);
+                let mut lines = nodes.map(Connection::open);
                 while !stop.load(Ordering::Relaxed) {
                     let key = format!("key-{}", number.fetch_add(1, Ordering::Relaxed));
                     seen.lock().unwrap().all.insert(key.clone());
@@ -207,10 +207,10 @@ impl Load {
     }
 }
 
-/// One of two is killed under load: the other goes on, and what was under way is unknown at
-/// worst.
+/// Kills one of two nodes under load: the other goes on, and interrupted requests are at worst
+/// unknown.
 fn one_of_two_dies(server: &Server, kind: &str) {
-    // As short as is safe on a machine that is busy with other tests.
+    // The shortest lease that is safe on a machine busy with other tests.
     let mut pair = Pair::start(server, "[defaults]\nlease = \"6s\"\n");
     let nodes = pair.addresses();
     let load = Load::start(nodes);
@@ -224,12 +224,12 @@ fn one_of_two_dies(server: &Server, kind: &str) {
             End::Answered(answer) => {
                 answered += 1;
                 assert_eq!(answer.body, format!("{{\"done\":\"{key}\"}}"));
-                assert_eq!(pair.book.effects(key), 1, "{key}");
+                assert_eq!(pair.service.effects(key), 1, "{key}");
             }
             End::Unknown => {
                 unknown += 1;
                 assert!(seen.cut_off.contains(key), "{key} was answered, and is unknown");
-                assert!(pair.book.effects(key) <= 1, "{key}");
+                assert!(pair.service.effects(key) <= 1, "{key}");
             }
         }
     }

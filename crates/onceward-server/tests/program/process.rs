@@ -1,4 +1,4 @@
-//! The program as a process that ends with its test.
+//! The program as a process that is killed at the end of its test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 /// `onceward`, running.
 pub(crate) struct Program {
     child: Child,
-    /// What it has printed until it was ready.
+    /// Output until it was ready.
     pub(crate) printed: String,
-    /// Read on by a thread, so that the program never waits for a reader.
+    /// Later lines, read by a thread so that the program never blocks on its output.
     rest: std::sync::mpsc::Receiver<String>,
 }
 
 impl Program {
-    /// Starts it, and waits until it has printed a line that contains `ready`.
+    /// Starts the program and waits for a line that contains `ready`.
     pub(crate) fn start(arguments: &[&str], ready: &str) -> Self {
         Self::start_logging(arguments, ready, Stdio::inherit())
     }
 
-    /// The same, with its logs going elsewhere.
+    /// The same, with another destination for logs.
     pub(crate) fn start_logging(arguments: &[&str], ready: &str, logs: Stdio) -> Self {
         Self::start_with(arguments, ready, logs, &[])
     }
 
-    /// The same, with variables of its own.
+    /// The same, with environment variables.
     pub(crate) fn start_with(
         arguments: &[&str],
         ready: &str,
@@ -54,12 +54,12 @@ impl Program {
         program
     }
 
-    /// A gateway in front of a service, with records in a directory.
+    /// Starts a gateway with its store in a directory.
     pub(crate) fn gateway(upstream: SocketAddr, data: &Path, listen: &str, more: &[&str]) -> Self {
         Self::before(upstream, data, listen, more, Stdio::inherit())
     }
 
-    /// The same on a free port, with its logs in a file.
+    /// The same on a free port, with logs in a file.
     pub(crate) fn gateway_logging(
         upstream: SocketAddr,
         data: &Path,
@@ -70,7 +70,7 @@ impl Program {
         Self::before(upstream, data, "127.0.0.1:0", more, logs.into())
     }
 
-    /// A gateway on a free port, with records in a store that others may share.
+    /// Starts a gateway on a free port, with a store that others may share.
     pub(crate) fn gateway_on(upstream: SocketAddr, store: &str, more: &[&str]) -> Self {
         Self::before_on(upstream, store, "127.0.0.1:0", more, Stdio::inherit())
     }
@@ -105,13 +105,13 @@ impl Program {
         }
     }
 
-    /// Where it listens, by what it printed first.
+    /// Address of its first listener, from its output.
     pub(crate) fn address(&self) -> SocketAddr {
         let after = self.printed.split("http://").nth(1).unwrap();
         after.split([' ', '/', '\n']).next().unwrap().parse().unwrap()
     }
 
-    /// What the admin address answers for a path.
+    /// Response of the admin address to a GET.
     pub(crate) fn admin(&self, path: &str) -> String {
         let address = self.printed.split("metrics at http://").nth(1).expect("an admin address");
         let mut stream = TcpStream::connect(address.split('/').next().unwrap()).unwrap();
@@ -127,27 +127,27 @@ impl Program {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// The most that it has held in memory so far.
+    /// Peak memory so far.
     pub(crate) fn memory_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// How long it has worked, in hundredths of a second.
+    /// CPU time so far, in hundredths of a second.
     pub(crate) fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
         fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
     }
 
-    /// Ends it at once, as nobody can prepare for.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end; what it printed since.
+    /// Waits for its end, and returns success and its remaining output.
     pub(crate) fn wait(mut self) -> (bool, String) {
         let success = self.child.wait().unwrap().success();
         (success, self.rest.iter().collect::<Vec<_>>().join("\n"))
@@ -156,19 +156,19 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _perhaps_ended_already = self.child.kill();
-        let _its_end = self.child.wait();
+        let _may_have_ended = self.child.kill();
+        let _exit_status = self.child.wait();
     }
 }
 
-/// Runs a command to its end; whether it succeeded, and what it printed.
+/// Runs a command to its end, and returns success and its output.
 pub(crate) fn run(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_onceward")).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap())
 }
 
-/// A port that nobody uses now.
+/// An unused port.
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

@@ -1,4 +1,4 @@
-//! Records on a server: what is told when it is not there, and that its password never is.
+//! Stores on servers: errors when a server is down, always without its password.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use onceward_services::{Postgres, Redis, Server, or_skip};
 
-use crate::book::{Book, post};
+use crate::counting_service::{CountingService, post};
 use crate::process::{Program, free_port, run};
 
 /// The password of every store here.
@@ -26,26 +26,26 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn told_without_password(place: &str, text: &str) {
+fn assert_no_password(place: &str, text: &str) {
     assert!(!text.contains(CANARY), "the password is in {place}:\n{text}");
 }
 
 fn does_not_start(url: &str) -> String {
     let arguments =
         ["gateway", "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--store", url];
-    let (fine, told) = run(&arguments);
-    assert!(!fine, "{told}");
-    told_without_password("an error", &told);
-    told
+    let (succeeded, output) = run(&arguments);
+    assert!(!succeeded, "{output}");
+    assert_no_password("an error", &output);
+    output
 }
 
 #[test]
 fn a_store_that_is_down_at_the_start_is_named_with_what_to_do() {
     let place = format!("127.0.0.1:{}", free_port());
     for (scheme, path) in [("redis", "/0"), ("redis-cluster", ""), ("postgres", "/shop")] {
-        let told = does_not_start(&format!("{scheme}://shop:{CANARY}@{place}{path}"));
-        assert!(told.contains(&format!("{scheme}://{place}")), "{told}");
-        assert!(told.contains("see that the server runs"), "{told}");
+        let output = does_not_start(&format!("{scheme}://shop:{CANARY}@{place}{path}"));
+        assert!(output.contains(&format!("{scheme}://{place}")), "{output}");
+        assert!(output.contains("see that the server runs"), "{output}");
     }
 }
 
@@ -79,19 +79,19 @@ fn a_configuration_with_a_password_is_checked_without_telling_it() {
         (format!("url = \"radish://:{CANARY}@h\""), false),
     ] {
         fs::write(&file, format!("[store]\n{line}\n")).unwrap();
-        let (fine, told) = run(&["config", "check", file.to_str().unwrap()]);
-        assert_eq!(fine, is_fine, "{told}");
-        told_without_password("config check", &told);
-        told_without_password("config explain", &run(&["config", "explain", "store"]).1);
+        let (succeeded, output) = run(&["config", "check", file.to_str().unwrap()]);
+        assert_eq!(succeeded, is_fine, "{output}");
+        assert_no_password("config check", &output);
+        assert_no_password("config explain", &run(&["config", "explain", "store"]).1);
     }
 }
 
-/// A gateway that logs everything, on a store whose URL is in its configuration.
-fn start(book: &Book, url: &str, directory: &Path) -> Program {
+/// Starts a gateway that logs everything, with the store's URL in its configuration.
+fn start(service: &CountingService, url: &str, directory: &Path) -> Program {
     let config = directory.join("onceward.toml");
     let text = format!("[store]\nurl = \"{url}\"\n[telemetry]\nlog = \"trace\"\n");
     fs::write(&config, text).unwrap();
-    let upstream = format!("http://{}", book.address);
+    let upstream = format!("http://{}", service.address);
     let arguments = [
         "gateway",
         "--config",
@@ -108,31 +108,31 @@ fn start(book: &Book, url: &str, directory: &Path) -> Program {
     Program::start_logging(&arguments, "metrics at", logs.into())
 }
 
-/// The store goes away and comes back under a running gateway.
+/// Stops and restarts the server of a running gateway's store.
 fn goes_and_comes_back(server: &Server, url: &str, kind: &str) {
-    let (book, directory) = (Book::open(), tempfile::tempdir().unwrap());
-    let gateway = start(&book, url, directory.path());
+    let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
+    let gateway = start(&service, url, directory.path());
     let send = |key: &str| post(gateway.address(), "0", key).expect("an answer");
     assert_eq!(send("before").status, 201);
     assert!(gateway.admin("/ready").starts_with("HTTP/1.1 200"));
 
     server.stop().unwrap();
-    let mut told = String::new();
+    let mut output = String::new();
     eventually("not ready", || {
-        told = gateway.admin("/ready");
-        told.starts_with("HTTP/1.1 503")
+        output = gateway.admin("/ready");
+        output.starts_with("HTTP/1.1 503")
     });
-    assert!(told.contains("the store: "), "{told}");
+    assert!(output.contains("the store: "), "{output}");
     let refused = send("meanwhile");
     assert_eq!((refused.status, refused.code()), (503, Some("IDEMPOTENCY_STORE_UNAVAILABLE")));
-    assert_eq!(book.effects("meanwhile"), 0);
+    assert_eq!(service.effects("meanwhile"), 0);
     assert!(gateway.admin("/live").starts_with("HTTP/1.1 200"));
 
     server.start().unwrap();
     eventually("ready", || gateway.admin("/ready").starts_with("HTTP/1.1 200"));
     eventually("claims", || send("meanwhile").status == 201);
     assert!(send("before").is_replay());
-    assert_eq!((book.effects("before"), book.effects("meanwhile")), (1, 1));
+    assert_eq!((service.effects("before"), service.effects("meanwhile")), (1, 1));
 
     let metrics = gateway.admin("/metrics");
     let granted = format!("onceward_store_calls_total{{store=\"{kind}\",call=\"claim\"");
@@ -143,9 +143,9 @@ fn goes_and_comes_back(server: &Server, url: &str, kind: &str) {
     let logs = fs::read_to_string(directory.path().join("logs")).unwrap();
     assert!(logs.lines().count() > 3, "{logs}");
     for (place, text) in
-        [("/ready", told), ("/metrics", metrics), ("logs", logs), ("standard output", printed)]
+        [("/ready", output), ("/metrics", metrics), ("logs", logs), ("standard output", printed)]
     {
-        told_without_password(place, &text);
+        assert_no_password(place, &text);
     }
 }
 
@@ -154,8 +154,8 @@ fn a_redis_that_goes_away_and_comes_back_is_told_and_its_password_is_not() {
     let settings = Redis::default().setting("requirepass", CANARY);
     let Some(server) = or_skip(settings.start()) else { return };
     let wrong = with_login(&server, "default").replace(CANARY, "canary-wrong-password");
-    let told = does_not_start(&wrong);
-    assert!(told.contains("authentication failed") && !told.contains("canary"), "{told}");
+    let output = does_not_start(&wrong);
+    assert!(output.contains("authentication failed") && !output.contains("canary"), "{output}");
     goes_and_comes_back(&server, &with_login(&server, "default"), "redis");
 }
 

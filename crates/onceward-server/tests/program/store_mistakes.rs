@@ -1,4 +1,4 @@
-//! Mistakes around the store, made under a running gateway: each ends in a refusal.
+//! Operating mistakes with the store of a running gateway: each ends in refusals.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use onceward_services::{Postgres, Server, ask, or_skip, query};
 
-use crate::book::{Book, post};
+use crate::counting_service::{CountingService, post};
 use crate::process::{Program, run};
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -21,7 +21,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A gateway with an admin address.
+/// Starts a gateway with an admin address.
 fn gateway(upstream: SocketAddr, store: &str) -> Program {
     gateway_logging(upstream, store, Stdio::inherit())
 }
@@ -47,7 +47,7 @@ fn known_keys() -> Vec<String> {
     (0..120).map(|index| format!("known-{index}")).collect()
 }
 
-/// Sends all known keys, and asserts that each was refused with a code.
+/// Sends all known keys and asserts that each is refused with a code.
 fn assert_refused(gateway: &Program, code: &str) {
     for key in known_keys() {
         let answer = post(gateway.address(), "0", &key).unwrap();
@@ -55,51 +55,53 @@ fn assert_refused(gateway: &Program, code: &str) {
     }
 }
 
-fn assert_one_effect_each(book: &Book) {
+fn assert_one_effect_each(service: &CountingService) {
     for key in known_keys() {
-        assert_eq!(book.effects(&key), 1, "{key}");
+        assert_eq!(service.effects(&key), 1, "{key}");
     }
 }
 
-/// Accepts the loss as an operator does, and finds it in the trail.
+/// Accepts the loss as an operator does, and finds it in the audit log.
 fn accept_loss(store: &str) {
     let accept = ["store", "accept-loss", "--store", store, "--reason", "clients are stopped"];
-    let (fine, told) = run(&accept);
-    assert!(!fine && told.contains("--yes"), "nobody confirmed it: {told}");
-    let (fine, told) = run(&[&accept[..], &["--yes"]].concat());
-    assert!(fine && told.contains("the loss is accepted"), "{told}");
-    let (fine, told) = run(&[&accept[..], &["--yes", "--json"]].concat());
-    assert!(fine && told.contains("\"reopened\": false"), "{told}");
-    let (fine, told) = run(&["operations", "trail", "--store", store, "--json"]);
-    assert!(fine && told.matches("loss_accepted").count() == 1, "{told}");
-    assert!(told.contains("clients are stopped") && told.contains("\"by\": \"cli:"), "{told}");
+    let (succeeded, output) = run(&accept);
+    assert!(!succeeded && output.contains("--yes"), "it needs a confirmation: {output}");
+    let (succeeded, output) = run(&[&accept[..], &["--yes"]].concat());
+    assert!(succeeded && output.contains("the loss is accepted"), "{output}");
+    let (succeeded, output) = run(&[&accept[..], &["--yes", "--json"]].concat());
+    assert!(succeeded && output.contains("\"reopened\": false"), "{output}");
+    let (succeeded, output) = run(&["operations", "trail", "--store", store, "--json"]);
+    assert!(succeeded && output.matches("loss_accepted").count() == 1, "{output}");
+    assert!(
+        output.contains("clients are stopped") && output.contains("\"by\": \"cli:"),
+        "{output}"
+    );
 }
 
-/// Everything that a store's records can be removed by, while one gateway runs and another is
-/// started afterwards.
+/// Removes the records while one gateway runs, and starts others afterwards.
 fn lost_records_are_refused(server: &Server, remove: impl Fn()) {
-    let book = Book::open();
-    let mut first = gateway(book.address, server.url());
+    let service = CountingService::open();
+    let mut first = gateway(service.address, server.url());
     for key in known_keys() {
         assert_eq!(post(first.address(), "0", &key).unwrap().status, 201);
     }
     remove();
-    // The first was restarted before anything was claimed.
+    // The first gateway is restarted before the next claim.
     first.kill();
-    let restarted = gateway(book.address, server.url());
+    let restarted = gateway(service.address, server.url());
     assert_refused(&restarted, "IDEMPOTENCY_STORE_UNAVAILABLE");
-    for gateway in [&restarted, &gateway(book.address, server.url())] {
+    for gateway in [&restarted, &gateway(service.address, server.url())] {
         let ready = gateway.admin("/ready");
         assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
         assert!(ready.contains("the store: ") && ready.contains("accept-loss"), "{ready}");
     }
-    assert_one_effect_each(&book);
+    assert_one_effect_each(&service);
     accept_loss(server.url());
     assert!(restarted.admin("/ready").starts_with("HTTP/1.1 200"));
     assert_eq!(post(restarted.address(), "0", "new").unwrap().status, 201);
 }
 
-/// A gateway that was restarted after FLUSHALL let 115 of 120 known keys run again.
+/// A gateway restarted after FLUSHALL let 115 of 120 known keys run again.
 #[test]
 fn after_a_flush_of_redis_a_restarted_gateway_runs_no_known_key() {
     let Some(server) = onceward_services::redis() else { return };
@@ -115,12 +117,12 @@ fn after_the_table_in_postgres_was_truncated_a_restarted_gateway_runs_no_known_k
     });
 }
 
-/// Eviction that was switched on under a running gateway let 40 keys run twice.
+/// Eviction switched on while a gateway runs let 40 keys run twice.
 #[test]
 fn a_redis_that_begins_to_evict_is_refused_until_an_operator_has_looked() {
     let Some(server) = onceward_services::redis() else { return };
-    let book = Book::open();
-    let gateway = gateway(book.address, server.url());
+    let service = CountingService::open();
+    let gateway = gateway(service.address, server.url());
     for key in known_keys() {
         assert_eq!(post(gateway.address(), "0", &key).unwrap().status, 201);
     }
@@ -143,16 +145,16 @@ fn a_redis_that_begins_to_evict_is_refused_until_an_operator_has_looked() {
         let answer = post(gateway.address(), "0", &key).unwrap();
         assert!(answer.status == 503 || answer.is_replay(), "{key}: {}", answer.status);
     }
-    assert_one_effect_each(&book);
+    assert_one_effect_each(&service);
 }
 
 #[test]
 fn a_nearly_full_disk_is_told_at_the_start_in_ready_and_by_a_code_of_its_own() {
-    let (book, directory) = (Book::open(), tempfile::tempdir().unwrap());
+    let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
     let data = directory.path().join("data");
     let store = |reserve: u64| format!("file:{}?reserve_bytes={reserve}", data.display());
     let free = rustix::fs::statvfs(directory.path()).map(|it| it.f_bavail * it.f_frsize).unwrap();
-    let refusing = gateway(book.address, &store(free * 4));
+    let refusing = gateway(service.address, &store(free * 4));
     let answer = post(refusing.address(), "0", "key").unwrap();
     assert_eq!((answer.status, answer.code()), (503, Some("IDEMPOTENCY_STORE_FULL")));
     let ready = refusing.admin("/ready");
@@ -161,7 +163,7 @@ fn a_nearly_full_disk_is_told_at_the_start_in_ready_and_by_a_code_of_its_own() {
 
     let logs = directory.path().join("logs");
     let file = fs::File::create(&logs).unwrap();
-    let warned = gateway_logging(book.address, &store(free / 4 * 3), file.into());
+    let warned = gateway_logging(service.address, &store(free / 4 * 3), file.into());
     assert_eq!(post(warned.address(), "0", "key").unwrap().status, 201);
     let ready = warned.admin("/ready");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("warning: the store"), "{ready}");
@@ -172,8 +174,8 @@ fn a_nearly_full_disk_is_told_at_the_start_in_ready_and_by_a_code_of_its_own() {
 #[test]
 fn a_full_redis_is_told_in_ready_and_by_a_code_of_its_own() {
     let Some(server) = onceward_services::redis() else { return };
-    let book = Book::open();
-    let gateway = gateway(book.address, server.url());
+    let service = CountingService::open();
+    let gateway = gateway(service.address, server.url());
     assert_eq!(post(gateway.address(), "0", "before").unwrap().status, 201);
     let used = format!("{:?}", ask(&server, &["INFO", "memory"]).unwrap());
     let used: u64 =
@@ -195,19 +197,19 @@ fn a_full_redis_is_told_in_ready_and_by_a_code_of_its_own() {
     assert_eq!(post(gateway.address(), "0", "new").unwrap().status, 201);
 }
 
-/// Once its `lock` was deleted, a second gateway opened the directory: 30 of 30 keys ran twice.
+/// After its `lock` was deleted, a second gateway opened the directory: 30 of 30 keys ran twice.
 #[test]
 fn a_deleted_lock_file_lets_no_second_gateway_open_the_directory() {
-    let (book, directory) = (Book::open(), tempfile::tempdir().unwrap());
+    let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
     let data = directory.path().join("data");
-    let gateway = Program::gateway(book.address, &data, "127.0.0.1:0", &[]);
+    let gateway = Program::gateway(service.address, &data, "127.0.0.1:0", &[]);
     assert_eq!(post(gateway.address(), "0", "before").unwrap().status, 201);
     fs::remove_file(data.join("lock")).unwrap();
     let (upstream, store) =
-        (format!("http://{}", book.address), format!("file:{}", data.display()));
+        (format!("http://{}", service.address), format!("file:{}", data.display()));
     let second = ["gateway", "--upstream", &upstream, "--listen", "127.0.0.1:0", "--store", &store];
-    let (started, told) = run(&second);
-    assert!(!started && told.contains("is open in another process"), "{told}");
+    let (started, output) = run(&second);
+    assert!(!started && output.contains("is open in another process"), "{output}");
     assert!(post(gateway.address(), "0", "before").unwrap().is_replay());
     assert_eq!(post(gateway.address(), "0", "after").unwrap().status, 201);
 }
@@ -222,14 +224,14 @@ fn everything_in(directory: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn only_its_owner_may_read_what_a_gateway_keeps_and_what_is_exported() {
-    let (book, directory) = (Book::open(), tempfile::tempdir().unwrap());
+    let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
     let data = directory.path().join("data");
-    let mut gateway = Program::gateway(book.address, &data, "127.0.0.1:0", &[]);
+    let mut gateway = Program::gateway(service.address, &data, "127.0.0.1:0", &[]);
     assert_eq!(post(gateway.address(), "0", "key").unwrap().status, 201);
     gateway.kill();
     let export = directory.path().join("export.jsonl");
     let store = format!("file:{}", data.display());
-    let (fine, told) = run(&[
+    let (succeeded, output) = run(&[
         "records",
         "export",
         "--store",
@@ -238,7 +240,7 @@ fn only_its_owner_may_read_what_a_gateway_keeps_and_what_is_exported() {
         "--to",
         export.to_str().unwrap(),
     ]);
-    assert!(fine, "{told}");
+    assert!(succeeded, "{output}");
     let mut found = vec![export];
     everything_in(&data, &mut found);
     assert!(found.len() > 8, "{found:?}");

@@ -1,4 +1,4 @@
-//! What the program tells about itself, and what it keeps to itself.
+//! Metrics and traces, without secrets.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,8 +10,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
-use crate::ear::Ear;
 use crate::process::Program;
+use crate::recording_server::RecordingServer;
 
 const CANARIES: [&str; 4] =
     ["canary-key-7f3a", "canary-token-9b21", "canary-body-55d0", "canary-cookie-1e8c"];
@@ -50,7 +50,8 @@ fn attribute(span: &Span, name: &str) -> String {
 
 #[test]
 fn traces_go_on_from_the_caller_to_the_service_and_no_secret_is_told() {
-    let (service, collector, data) = (Ear::open(), Ear::open(), tempfile::tempdir().unwrap());
+    let (service, collector, data) =
+        (RecordingServer::open(), RecordingServer::open(), tempfile::tempdir().unwrap());
     let (config, logs) = (data.path().join("onceward.toml"), data.path().join("logs"));
     let text = format!(
         "[telemetry]\ntraces = \"http://{}\"\nlog = \"trace\"\nformat = \"json\"\n",
@@ -99,7 +100,7 @@ fn traces_go_on_from_the_caller_to_the_service_and_no_secret_is_told() {
     assert!(spans.iter().all(|span| hex(&span.trace_id) == TRACE), "{spans:#?}");
     let named = |name: &str| spans.iter().filter(|it| it.name == name).collect::<Vec<_>>();
     assert!(named("gateway").iter().all(|span| hex(&span.parent_span_id) == CALLER));
-    let told: Vec<_> = named("idempotency.claim")
+    let output: Vec<_> = named("idempotency.claim")
         .iter()
         .map(|span| {
             [
@@ -113,8 +114,8 @@ fn traces_go_on_from_the_caller_to_the_service_and_no_secret_is_told() {
         .collect();
     let expected =
         [["POST *", "granted", "completed", "false"], ["POST *", "replayed", "completed", "true"]];
-    assert_eq!(told, expected.map(|it| it.map(str::to_owned)));
-    // The service is asked from within the claim.
+    assert_eq!(output, expected.map(|it| it.map(str::to_owned)));
+    // The claim's span is the parent in the service's request.
     let claim = hex(&named("idempotency.claim")[0].span_id);
     assert!(asked.contains(&format!("traceparent: 00-{TRACE}-{claim}-01")), "{asked}");
 

@@ -1,5 +1,5 @@
-//! Attacks on the running gateway, each with what it cost in memory. The service behind it
-//! writes down what reached it, and another client goes on meanwhile.
+//! Attacks on the running gateway, with their cost in memory. The service behind it records what
+//! reaches it, and another client is served meanwhile.
 
 mod bodies;
 mod frames;
@@ -7,7 +7,7 @@ mod heads;
 mod http2;
 mod slow;
 mod smuggling;
-mod witness;
+mod strict_service;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,19 +19,19 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::process::Program;
-use witness::Witness;
+use strict_service::StrictService;
 
-/// The whole of what is shortened in an ordinary run; `ONCEWARD_LONG=1`.
+/// Returns whether to run the full length (`ONCEWARD_LONG=1`) instead of a shortened one.
 pub(crate) fn long() -> bool {
     std::env::var("ONCEWARD_LONG").is_ok_and(|long| long == "1")
 }
 
 /// A gateway under attack.
 struct Target {
-    witness: Witness,
+    service: StrictService,
     program: Program,
     _data: TempDir,
-    /// Before anything happened to it.
+    /// Memory before the attack.
     memory_kib: u64,
 }
 
@@ -42,14 +42,14 @@ impl Target {
 
     fn with(settings: &str) -> Self {
         allow_many_files();
-        let (witness, data) = (Witness::start(), tempfile::tempdir().unwrap());
+        let (service, data) = (StrictService::start(), tempfile::tempdir().unwrap());
         let config = data.path().join("onceward.toml");
         std::fs::write(&config, settings).unwrap();
         let (records, config) = (data.path().join("records"), config.to_str().unwrap());
         let more = ["--config", config];
-        let program = Program::gateway(witness.address, &records, "127.0.0.1:0", &more);
+        let program = Program::gateway(service.address, &records, "127.0.0.1:0", &more);
         let memory_kib = program.memory_kib();
-        Self { witness, program, _data: data, memory_kib }
+        Self { service, program, _data: data, memory_kib }
     }
 
     fn address(&self) -> SocketAddr {
@@ -60,15 +60,14 @@ impl Target {
         connect(self.address())
     }
 
-    /// Sends bytes on a connection of their own; everything that comes back.
+    /// Sends bytes on a new connection and returns everything that comes back.
     fn send(&self, request: &[u8]) -> String {
         let mut stream = self.connect();
         let _it_may_be_closed_before_all_is_sent = stream.write_all(request);
         read_all(&mut stream)
     }
 
-    /// By how much its memory has ever been above that of its start, in MiB; told, and held
-    /// to a bound.
+    /// Prints and limits the growth of peak memory since the start, in MiB.
     fn grown(&self, what: &str, most_mib: u64) {
         let now = self.program.memory_kib();
         let grown = now.saturating_sub(self.memory_kib) / 1024;
@@ -85,7 +84,7 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Everything until the other side closes, or breaks the connection, or is silent for long.
+/// Reads until the other side closes or resets the connection, or the timeout passes.
 fn read_all(stream: &mut TcpStream) -> String {
     let (mut all, mut part) = (Vec::new(), [0; 4096]);
     while let Ok(read @ 1..) = stream.read(&mut part) {
@@ -94,7 +93,7 @@ fn read_all(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// The soft limit is often 1024; the gateway raises its own.
+/// Raises the test's own limit, which is often 1024, as the gateway does.
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -109,13 +108,13 @@ fn post(path: &str, key: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// The status of a response, the first of several.
+/// Status of the first response.
 fn status(response: &str) -> u16 {
     let status = response.split(' ').nth(1).and_then(|status| status.parse().ok());
     status.unwrap_or_default()
 }
 
-/// A client that goes on all the time, to see whether others are served.
+/// A client that sends continuously, to measure whether others are served.
 struct Bystander {
     stop: Arc<AtomicBool>,
     times: thread::JoinHandle<Vec<Duration>>,
@@ -144,7 +143,7 @@ impl Bystander {
         Self { stop, times }
     }
 
-    /// Ends it. All its requests were answered; tells how fast.
+    /// Stops the client, checks its latencies and prints them.
     fn end(self, what: &str) {
         self.stop.store(true, Ordering::Relaxed);
         let mut times = self.times.join().expect("a bystander is served");

@@ -1,4 +1,4 @@
-//! Whose key it is: trusted headers, tokens, and somebody who is asked first.
+//! The owner of a key: trusted headers, tokens, and external authorization.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,15 +16,16 @@ use parking_lot::Mutex;
 use rcgen::{KeyPair, PublicKeyData};
 use serde_json::json;
 
-use crate::front::Front;
 use crate::service::Service;
+use crate::test_gateway::TestGateway;
 use crate::tls::http2_get;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_header_counts_only_from_a_trusted_peer() {
     let service = Service::start().await;
     let scope = "[scope]\ntenant = { header = \"x-tenant\" }\n";
-    let friends = Front::with(&service, &format!("{scope}trusted_peers = [\"127.0.0.1\"]")).await;
+    let friends =
+        TestGateway::with(&service, &format!("{scope}trusted_peers = [\"127.0.0.1\"]")).await;
     let who = |tenant: &str| format!("authorization: Bearer a\r\nx-tenant: {tenant}\r\n");
     assert_eq!(friends.post("/x", "k", &who("red")).await.status, 201);
     assert!(friends.post("/x", "k", &who("red")).await.is_replay());
@@ -34,7 +35,7 @@ async fn a_tenant_header_counts_only_from_a_trusted_peer() {
     assert_eq!(service.runs(), 2);
 
     let strangers =
-        Front::with(&service, &format!("{scope}trusted_peers = [\"10.0.0.0/8\"]")).await;
+        TestGateway::with(&service, &format!("{scope}trusted_peers = [\"10.0.0.0/8\"]")).await;
     let refused = strangers.post("/x", "k", &who("red")).await;
     assert_eq!(refused.problem(), (400, "INVALID_TENANT".into()));
     assert_eq!(service.runs(), 2);
@@ -43,7 +44,7 @@ async fn a_tenant_header_counts_only_from_a_trusted_peer() {
     assert_eq!(service.last().header("x-tenant"), None);
 }
 
-/// A variable that every process has; tests cannot set one for themselves alone.
+/// A variable that every process has: a test cannot set one only for itself.
 const SECRET: &str = "PATH";
 
 const LATER: u64 = 4_000_000_000;
@@ -59,12 +60,12 @@ async fn tokens_under_a_shared_secret_name_the_caller() {
     let service = Service::start().await;
     let scope =
         format!("[scope]\ncaller = {{ claim = \"sub\" }}\njwt = {{ secret_env = \"{SECRET}\" }}");
-    let front = Front::with(&service, &scope).await;
+    let gateway = TestGateway::with(&service, &scope).await;
     let key = EncodingKey::from_secret(std::env::var(SECRET).unwrap().as_bytes());
     let of = |subject, expires| token(&key, Algorithm::HS256, subject, expires);
-    assert_eq!(front.post("/x", "k", &of("alice", LATER)).await.status, 201);
-    assert!(front.post("/x", "k", &of("alice", LATER + 1)).await.is_replay());
-    assert!(!front.post("/x", "k", &of("bob", LATER)).await.is_replay());
+    assert_eq!(gateway.post("/x", "k", &of("alice", LATER)).await.status, 201);
+    assert!(gateway.post("/x", "k", &of("alice", LATER + 1)).await.is_replay());
+    assert!(!gateway.post("/x", "k", &of("bob", LATER)).await.is_replay());
     assert_eq!(service.runs(), 2);
 
     let claims = URL_SAFE_NO_PAD.encode(json!({ "sub": "alice", "exp": LATER }).to_string());
@@ -78,7 +79,7 @@ async fn tokens_under_a_shared_secret_name_the_caller() {
         format!("authorization: Bearer {none}.{claims}.\r\n"),
         "authorization: Basic YWxpY2U6\r\n".to_owned(),
     ] {
-        let refused = front.post("/x", "k", &headers).await;
+        let refused = gateway.post("/x", "k", &headers).await;
         assert_eq!(refused.status, 401, "{headers}");
         assert!(!refused.is_replay());
     }
@@ -100,23 +101,23 @@ async fn tokens_under_a_key_set_name_the_caller_and_its_public_key_is_no_secret(
         "[scope]\ncaller = {{ claim = \"sub\" }}\n[scope.jwt]\njwks_file = \"{}\"\nissuer = \"login\"",
         path.display()
     );
-    let front = Front::with(&service, &scope).await;
+    let gateway = TestGateway::with(&service, &scope).await;
     let key = EncodingKey::from_ed_der(&pair.serialize_der());
     let of = |subject| token(&key, Algorithm::EdDSA, subject, LATER);
-    assert_eq!(front.post("/x", "k", &of("alice")).await.status, 201);
-    assert!(front.post("/x", "k", &of("alice")).await.is_replay());
-    assert!(!front.post("/x", "k", &of("bob")).await.is_replay());
+    assert_eq!(gateway.post("/x", "k", &of("alice")).await.status, 201);
+    assert!(gateway.post("/x", "k", &of("alice")).await.is_replay());
+    assert!(!gateway.post("/x", "k", &of("bob")).await.is_replay());
     let confused = EncodingKey::from_secret(&public);
     let confused = token(&confused, Algorithm::HS256, "alice", LATER);
-    assert_eq!(front.post("/x", "k", &confused).await.status, 401);
+    assert_eq!(gateway.post("/x", "k", &confused).await.status, 401);
     let foreign = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let foreign = EncodingKey::from_ed_der(&foreign.serialize_der());
     let foreign = token(&foreign, Algorithm::EdDSA, "alice", LATER);
-    assert_eq!(front.post("/x", "k", &foreign).await.status, 401);
+    assert_eq!(gateway.post("/x", "k", &foreign).await.status, 401);
     assert_eq!(service.runs(), 2);
 }
 
-/// Knows some tokens, and writes down what it was asked.
+/// An authorization service that knows some tokens and records its requests.
 #[derive(Clone, Default)]
 struct Authority {
     known: Arc<Mutex<HashSet<String>>>,
@@ -155,21 +156,21 @@ async fn a_token_that_was_revoked_gets_no_replay() {
         "[authorization]\nurl = \"{}/check\"\n[scope]\ncaller = {{ fixed = \"all\" }}",
         server.base()
     );
-    let front = Front::with(&service, &tables).await;
+    let gateway = TestGateway::with(&service, &tables).await;
     authority.known.lock().insert("Bearer alice".into());
     let alice = "authorization: Bearer alice\r\n";
-    assert_eq!(front.post("/x", "k", alice).await.status, 201);
-    assert!(front.post("/x", "k", alice).await.is_replay());
+    assert_eq!(gateway.post("/x", "k", alice).await.status, 201);
+    assert!(gateway.post("/x", "k", alice).await.is_replay());
     authority.known.lock().clear();
-    let revoked = front.post("/x", "k", alice).await;
+    let revoked = gateway.post("/x", "k", alice).await;
     assert_eq!((revoked.status, revoked.is_replay()), (403, false));
-    let nobody = front.post("/x", "k", "").await;
-    assert_eq!(nobody.status, 401);
-    assert_eq!(nobody.header("www-authenticate").as_deref(), Some("Bearer"));
-    // Neither yes nor no; and a redirect is not followed.
-    let confused = front.post("/x", "k", "authorization: Bearer confused\r\n").await;
+    let anonymous = gateway.post("/x", "k", "").await;
+    assert_eq!(anonymous.status, 401);
+    assert_eq!(anonymous.header("www-authenticate").as_deref(), Some("Bearer"));
+    // Neither allowed nor denied. A redirect is not followed.
+    let confused = gateway.post("/x", "k", "authorization: Bearer confused\r\n").await;
     assert_eq!(confused.status, 503);
-    assert_eq!(front.get("/x").await.status, 401);
+    assert_eq!(gateway.get("/x").await.status, 401);
     assert_eq!(service.runs(), 1);
     drop(server);
 }
@@ -179,12 +180,12 @@ async fn who_is_asked_learns_method_and_path_and_no_lies() {
     let (service, authority) = (Service::start().await, Authority::default());
     let server = authority.start();
     authority.known.lock().insert("Bearer a".into());
-    let front =
-        Front::with(&service, &format!("[authorization]\nurl = \"{}\"", server.base())).await;
+    let gateway =
+        TestGateway::with(&service, &format!("[authorization]\nurl = \"{}\"", server.base())).await;
     let lies = "authorization: Bearer a\r\nx-original-uri: /public\r\nx-original-method: GET\r\n\
                 x-original-uri: /public\r\nx-forwarded-for: 10.0.0.1\r\nforwarded: for=10.0.0.1\r\n";
-    assert_eq!(front.post("/orders?a=1", "k", lies).await.status, 201);
-    http2_get(front.address(), "http://shop/orders?b=2", &[("authorization", "Bearer a")]).await;
+    assert_eq!(gateway.post("/orders?a=1", "k", lies).await.status, 201);
+    http2_get(gateway.address(), "http://shop/orders?b=2", &[("authorization", "Bearer a")]).await;
     let asked = authority.asked.lock().clone();
     let said = |headers: &HeaderMap, name: &str| {
         let values: Vec<_> = headers.get_all(name).iter().map(|it| it.to_str().unwrap()).collect();

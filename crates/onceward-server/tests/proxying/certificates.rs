@@ -1,4 +1,4 @@
-//! Certificates of an authority that lives as long as a test.
+//! A certificate authority for one test.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tempfile::TempDir;
 
-/// Signs certificates, and keeps files of them.
+/// Signs certificates and writes them to files.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: TempDir,
@@ -31,7 +31,7 @@ impl Authority {
         Self { issuer, directory: tempfile::tempdir().unwrap() }
     }
 
-    /// A certificate for `localhost` and 127.0.0.1 with these parts of a subject.
+    /// Issues a certificate for `localhost` and 127.0.0.1 with this subject.
     pub(crate) fn issue(&self, subject: &[(DnType, &str)]) -> Identity {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let mut params = CertificateParams::new(names).unwrap();
@@ -50,7 +50,7 @@ impl Authority {
         path
     }
 
-    /// The file with this authority's own certificate.
+    /// File with the authority's own certificate.
     pub(crate) fn path(&self) -> PathBuf {
         self.file("ca.pem", &self.issuer.pem())
     }
@@ -65,7 +65,7 @@ impl Authority {
         format!("tls = {{ certificate = {certificate:?}, key = {key:?}{clients} }}")
     }
 
-    /// How a service of the tests speaks TLS.
+    /// TLS configuration of a service.
     pub(crate) fn server(&self, protocol: &str) -> Arc<ServerConfig> {
         let (chain, key) = self.issue(&[(DnType::CommonName, "localhost")]).parsed();
         let builder = ServerConfig::builder_with_provider(provider());
@@ -76,7 +76,7 @@ impl Authority {
         Arc::new(config)
     }
 
-    /// How a client that trusts this authority speaks TLS.
+    /// TLS configuration of a client that trusts this authority.
     pub(crate) fn client(&self, identity: Option<Identity>, protocol: &str) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.issuer.pem().as_bytes()).unwrap()).unwrap();

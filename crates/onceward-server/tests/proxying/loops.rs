@@ -1,4 +1,4 @@
-//! Requests that come back to a gateway that has seen them.
+//! Requests that come back to the gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::front::{Front, Settings};
 use crate::service::Service;
+use crate::test_gateway::{Settings, TestGateway};
 
-/// Passes connections on to an address that is known later. A gateway cannot tell it from a
-/// service, so no check at its start finds the loop.
+/// A TCP relay whose target is set later. For the gateway it looks like a service, so the check at
+/// its start cannot find the loop.
 struct Relay {
     address: SocketAddr,
     to: watch::Sender<Option<SocketAddr>>,
@@ -45,25 +45,25 @@ impl Relay {
     }
 }
 
-async fn assert_refused(front: &Front, relay: &Relay) {
-    assert_eq!(front.get("/x").await.problem(), (508, "LOOP_DETECTED".into()));
+async fn assert_refused(gateway: &TestGateway, relay: &Relay) {
+    assert_eq!(gateway.get("/x").await.problem(), (508, "LOOP_DETECTED".into()));
     let put = "PUT /x HTTP/1.1\r\nhost: shop\r\ncontent-length: 2\r\n\r\n{}";
-    assert_eq!(front.send(put).await.problem(), (508, "LOOP_DETECTED".into()));
-    assert_eq!(front.post("/x", "k", "").await.problem(), (508, "LOOP_DETECTED".into()));
-    // One round each, on connections that may be kept; not as many as there are files.
+    assert_eq!(gateway.send(put).await.problem(), (508, "LOOP_DETECTED".into()));
+    assert_eq!(gateway.post("/x", "k", "").await.problem(), (508, "LOOP_DETECTED".into()));
+    // One round each, on kept connections, and not until file descriptors run out.
     let connections = relay.connections.load(Ordering::Relaxed);
     assert!(connections <= 3, "{connections} connections");
-    // A 508 says no more about the key than any 5xx.
-    let retry = front.post("/x", "k", "").await;
+    // A 508 leaves the outcome unknown, like any 5xx.
+    let retry = gateway.post("/x", "k", "").await;
     assert_eq!(retry.problem(), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_comes_back_is_refused_and_not_sent_on() {
     let relay = Relay::start().await;
-    let front = Settings::default().before(&relay.base()).await;
-    relay.to.send_replace(Some(front.address()));
-    assert_refused(&front, &relay).await;
+    let gateway = Settings::default().before(&relay.base()).await;
+    relay.to.send_replace(Some(gateway.address()));
+    assert_refused(&gateway, &relay).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,17 +78,17 @@ async fn two_gateways_that_point_at_each_other_refuse_what_comes_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reload_to_the_own_address_is_refused() {
     let service = Service::start().await;
-    let front = Front::before(&service).await;
-    let told = front.reload_upstream(&format!("http://{}", front.address())).unwrap_err();
-    assert!(told.contains("upstream.url") && told.contains("listeners[0].address"), "{told}");
-    assert_eq!(front.post("/x", "k", "").await.status, 201);
-    assert_eq!(front.reload_upstream(&service.base()), Ok(()));
+    let gateway = TestGateway::before(&service).await;
+    let error = gateway.reload_upstream(&format!("http://{}", gateway.address())).unwrap_err();
+    assert!(error.contains("upstream.url") && error.contains("listeners[0].address"), "{error}");
+    assert_eq!(gateway.post("/x", "k", "").await.status, 201);
+    assert_eq!(gateway.reload_upstream(&service.base()), Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_before_another_one_is_no_loop() {
     let service = Service::start().await;
-    let second = Front::before(&service).await;
+    let second = TestGateway::before(&service).await;
     let first = Settings::default().before(&format!("http://{}", second.address())).await;
     assert_eq!(first.post("/x", "k", "onceward-via: another\r\n").await.status, 201);
     let seen = service.last();
@@ -103,9 +103,9 @@ async fn an_authorization_that_leads_back_is_refused() {
     let relay = Relay::start().await;
     let tables =
         format!("[scope]\nsingle_tenant = true\n[authorization]\nurl = \"{}\"", relay.base());
-    let front = Front::with(&service, &tables).await;
-    relay.to.send_replace(Some(front.address()));
-    let refused = front.post("/x", "k", "").await;
+    let gateway = TestGateway::with(&service, &tables).await;
+    relay.to.send_replace(Some(gateway.address()));
+    let refused = gateway.post("/x", "k", "").await;
     assert_eq!(refused.problem(), (503, "AUTHORIZATION_UNAVAILABLE".into()));
     assert_eq!((relay.connections.load(Ordering::Relaxed), service.runs()), (1, 0));
 }

@@ -1,16 +1,16 @@
-//! The gateway as a proxy: what passes unchanged, what is held, who is believed, and what
-//! ends in time. The gateway runs in this process, before services of the tests.
+//! The gateway as a proxy: messages, bodies, callers, timeouts. The gateway and the services behind
+//! it run in the test process.
 
 mod bounds;
 mod callers;
 mod certificates;
 mod drain;
-mod front;
 mod loops;
 mod messages;
 mod service;
 mod streams;
 mod targets;
+mod test_gateway;
 mod tls;
 mod unknown;
 mod wire;

@@ -1,4 +1,4 @@
-//! A service behind the gateway: writes down what it saw, and behaves as its paths say.
+//! A service behind the gateway. It records its requests, and a request's path selects its behaviour.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,25 +30,25 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// One request, as the service saw it.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// Method and target.
     pub(crate) line: String,
     pub(crate) version: Version,
     pub(crate) headers: HeaderMap,
-    /// What had come of its body when it was answered.
+    /// Body, as far as it had arrived when the request was answered.
     pub(crate) body: String,
     pub(crate) trailers: Option<HeaderMap>,
 }
 
-impl Seen {
+impl SeenRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-/// How a service is spoken to.
+/// Protocols of a service.
 #[derive(Clone, Default)]
-pub(crate) struct Speaks {
+pub(crate) struct Transport {
     pub(crate) http2: bool,
     pub(crate) tls: Option<Arc<ServerConfig>>,
 }
@@ -61,18 +61,18 @@ pub(crate) struct Service {
 }
 
 struct Ledger {
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<SeenRequest>>,
     connections: AtomicUsize,
-    /// What streams wait for before they go on.
+    /// Streams acquire a permit before each further chunk.
     gate: Semaphore,
 }
 
 impl Service {
     pub(crate) async fn start() -> Self {
-        Self::speaking(Speaks::default()).await
+        Self::speaking(Transport::default()).await
     }
 
-    pub(crate) async fn speaking(speaks: Speaks) -> Self {
+    pub(crate) async fn speaking(transport: Transport) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let ledger = Arc::new(Ledger {
@@ -80,7 +80,7 @@ impl Service {
             connections: AtomicUsize::new(0),
             gate: Semaphore::new(0),
         });
-        let accepting = tokio::spawn(accept(listener, speaks, Arc::clone(&ledger)));
+        let accepting = tokio::spawn(accept(listener, transport, Arc::clone(&ledger)));
         Self { address, ledger, accepting }
     }
 
@@ -88,21 +88,21 @@ impl Service {
         format!("http://{}", self.address)
     }
 
-    /// All that it was asked.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    /// All requests so far.
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.ledger.seen.lock().clone()
     }
 
-    pub(crate) fn last(&self) -> Seen {
-        self.seen().last().expect("it was asked something").clone()
+    pub(crate) fn last(&self) -> SeenRequest {
+        self.seen().last().expect("a request").clone()
     }
 
-    /// Methods and targets of all that it was asked.
+    /// Methods and targets of all requests so far.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen().into_iter().map(|seen| seen.line).collect()
     }
 
-    /// How often it was asked something.
+    /// Number of requests so far.
     pub(crate) fn runs(&self) -> usize {
         self.ledger.seen.lock().len()
     }
@@ -111,19 +111,19 @@ impl Service {
         self.ledger.connections.load(Ordering::Relaxed)
     }
 
-    /// Lets streams go on by so many steps.
+    /// Lets streams send this many further chunks.
     pub(crate) fn open(&self, steps: usize) {
         self.ledger.gate.add_permits(steps);
     }
 
-    /// Waits until it has seen something.
-    /// Ends it, and waits until nobody listens any more.
+    /// Stops the service and waits until its port is closed.
     pub(crate) async fn close(mut self) {
         self.accepting.abort();
         let _it_was_aborted = (&mut self.accepting).await;
     }
 
-    pub(crate) async fn until(&self, what: impl Fn(&[Seen]) -> bool) {
+    /// Waits until the requests so far satisfy a condition.
+    pub(crate) async fn until(&self, what: impl Fn(&[SeenRequest]) -> bool) {
         let waiting = async {
             while !what(&self.ledger.seen.lock()) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -140,7 +140,7 @@ impl Drop for Service {
     }
 }
 
-/// A service that gives every request the same answer, byte for byte.
+/// Starts a service that sends the same bytes in answer to every request.
 pub(crate) async fn raw_service(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -153,7 +153,7 @@ pub(crate) async fn raw_service(answer: &'static str) -> String {
                 }
                 stream.write_all(answer.as_bytes()).await.ok();
                 stream.shutdown().await.ok();
-                // Closing what was not read would take the answer back.
+                // Closing with unread input would reset the connection and lose the answer.
                 while let Ok(1..) = stream.read_buf(&mut head).await {}
             });
         }
@@ -161,19 +161,19 @@ pub(crate) async fn raw_service(answer: &'static str) -> String {
     format!("http://{address}")
 }
 
-async fn accept(listener: TcpListener, speaks: Speaks, ledger: Arc<Ledger>) {
+async fn accept(listener: TcpListener, transport: Transport, ledger: Arc<Ledger>) {
     while let Ok((stream, _)) = listener.accept().await {
         ledger.connections.fetch_add(1, Ordering::Relaxed);
-        tokio::spawn(serve(stream, speaks.clone(), Arc::clone(&ledger)));
+        tokio::spawn(serve(stream, transport.clone(), Arc::clone(&ledger)));
     }
 }
 
-async fn serve(stream: TcpStream, speaks: Speaks, ledger: Arc<Ledger>) {
-    let stream: Box<dyn Io> = match speaks.tls {
+async fn serve(stream: TcpStream, transport: Transport, ledger: Arc<Ledger>) {
+    let stream: Box<dyn Io> = match transport.tls {
         None => Box::new(stream),
         Some(tls) => match TlsAcceptor::from(tls).accept(stream).await {
             Ok(stream) => Box::new(stream),
-            Err(_) => return, // the client does not trust it
+            Err(_) => return, // The client does not trust the certificate.
         },
     };
     let io = TokioIo::new(stream);
@@ -181,8 +181,8 @@ async fn serve(stream: TcpStream, speaks: Speaks, ledger: Arc<Ledger>) {
         let ledger = Arc::clone(&ledger);
         async move { Ok::<_, Infallible>(ledger.answer(request).await) }
     });
-    // A connection that breaks is the client's affair.
-    if speaks.http2 {
+    // A broken connection is the client's problem.
+    if transport.http2 {
         http2::Builder::new(TokioExecutor::new()).serve_connection(io, service).await.ok();
     } else {
         http1::Builder::new().serve_connection(io, service).with_upgrades().await.ok();
@@ -226,11 +226,11 @@ impl Ledger {
         let line = format!("{} {}", request.method(), request.uri());
         let (version, headers) = (request.version(), request.headers().clone());
         let mut seen = self.seen.lock();
-        seen.push(Seen { line, version, headers, body: String::new(), trailers: None });
+        seen.push(SeenRequest { line, version, headers, body: String::new(), trailers: None });
         seen.len() - 1
     }
 
-    /// Writes down the body while it comes.
+    /// Records the body while it arrives.
     async fn read(&self, number: usize, body: &mut Incoming) {
         while let Some(Ok(frame)) = body.frame().await {
             let seen = &mut self.seen.lock()[number];
@@ -241,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// "one", and each time that the gate opens the next.
+    /// Streams "one", and a further chunk for each permit of the gate.
     fn stream(self: Arc<Self>, kind: &'static str) -> Response<Body> {
         let first = futures_util::stream::iter([Ok(data("one"))]);
         let rest = futures_util::stream::iter(["two", "three"]).then(move |chunk| {
@@ -266,26 +266,26 @@ fn plain(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     response.header("set-cookie", "a=1").body(body).unwrap()
 }
 
-/// Whether a question is about an operation that cannot exist.
+/// Returns whether a request is the gateway's probe, about an operation that cannot exist.
 pub(crate) fn is_probe(uri: &http::Uri) -> bool {
     uri.to_string().contains("-8000-000000000000")
 }
 
-/// What became of an operation, as a resolver tells it.
+/// A resolver's answer: the operation happened.
 fn known() -> Response<Body> {
     let headers = r#"{"Location":"/payments/7"}"#;
     let answer = format!(r#""status":201,"headers":{headers},"body":{{"paid":true}}"#);
     plain(200, format!(r#"{{"outcome":"happened",{answer}}}"#))
 }
 
-/// What a cache remembers of an earlier answer.
+/// A resolver's answer from a cache.
 fn cached() -> Response<Body> {
     let mut response = plain(200, "{\"outcome\":\"did_not_happen\"}");
     response.headers_mut().insert("age", HeaderValue::from_static("60"));
     response
 }
 
-/// Switches to a protocol in which the service repeats what it is told.
+/// Switches to an echo protocol.
 fn switch(request: &mut Request<Incoming>) -> Response<Body> {
     let protocol = request.headers()["upgrade"].clone();
     let switching = hyper::upgrade::on(request);
@@ -325,7 +325,7 @@ fn trailers() -> Response<Body> {
     Response::builder().header("trailer", "x-sum").body(body).unwrap()
 }
 
-/// Says more than is meant for clients.
+/// Sends headers that clients must not get.
 fn internal() -> Response<Body> {
     let mut response = plain(200, "told");
     for (name, value) in [
@@ -341,7 +341,7 @@ fn internal() -> Response<Body> {
     response
 }
 
-/// Begins to answer, and stops.
+/// Sends the beginning of a body, and then nothing.
 fn stuck() -> Response<Body> {
     let first = futures_util::stream::iter([Ok(data("one"))]);
     let body = StreamBody::new(first.chain(futures_util::stream::pending()));

@@ -1,4 +1,4 @@
-//! TLS before and behind the gateway, and HTTP/2 over it.
+//! TLS on both sides of the gateway, and HTTP/2 over it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,11 +17,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::certificates::Authority;
-use crate::front::{Front, Settings, post};
-use crate::service::{Service, Speaks};
-use crate::wire::{Answer, Io, Wire};
+use crate::service::{Service, Transport};
+use crate::test_gateway::{Settings, TestGateway, post};
+use crate::wire::{Io, Wire, WireResponse};
 
-/// A client that speaks HTTP/2.
+/// Connects an HTTP/2 client.
 pub(crate) async fn http2(to: SocketAddr) -> SendRequest<Full<Bytes>> {
     http2_on(TcpStream::connect(to).await.unwrap()).await
 }
@@ -33,7 +33,7 @@ async fn http2_on(stream: impl Io + 'static) -> SendRequest<Full<Bytes>> {
     client
 }
 
-/// One GET over HTTP/2.
+/// Sends a GET over HTTP/2.
 pub(crate) async fn http2_get(
     to: SocketAddr,
     uri: &str,
@@ -58,12 +58,16 @@ async fn connect(to: SocketAddr, config: Arc<ClientConfig>) -> io::Result<TlsStr
     TlsConnector::from(config).connect("localhost".try_into().unwrap(), stream).await
 }
 
-/// Sends one request over TLS; an error if the gateway does not take the connection.
-async fn send(front: &Front, config: Arc<ClientConfig>, request: &str) -> io::Result<Answer> {
-    let mut stream = connect(front.address(), config).await?;
+/// Sends one request over TLS; an error if the gateway refuses the connection.
+async fn send(
+    gateway: &TestGateway,
+    config: Arc<ClientConfig>,
+    request: &str,
+) -> io::Result<WireResponse> {
+    let mut stream = connect(gateway.address(), config).await?;
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
-    // With TLS 1.3 a client learns with its first read that it was refused.
+    // With TLS 1.3 a client learns of the refusal with its first read.
     let mut first = [0];
     tokio::io::AsyncReadExt::read_exact(&mut stream, &mut first).await?;
     let (read, write) = tokio::io::split(stream);
@@ -71,7 +75,7 @@ async fn send(front: &Front, config: Arc<ClientConfig>, request: &str) -> io::Re
     Ok(Wire::on(tokio::io::join(again, write)).answer().await)
 }
 
-async fn front(service: &Service, listener: &str, tables: &str) -> Front {
+async fn gateway(service: &Service, listener: &str, tables: &str) -> TestGateway {
     Settings { listener, tables, ..Settings::default() }.before(&service.base()).await
 }
 
@@ -80,13 +84,13 @@ const ONE: &str = "[scope]\nsingle_tenant = true";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tls_listener_speaks_http_1_and_http_2_and_replays_over_both() {
     let (service, authority) = (Service::start().await, Authority::new());
-    let front = front(&service, &authority.listener(None), ONE).await;
+    let gateway = gateway(&service, &authority.listener(None), ONE).await;
     let http1 = authority.client(None, "http/1.1");
-    let first = send(&front, http1.clone(), &post("/x", "k", "")).await.unwrap();
+    let first = send(&gateway, http1.clone(), &post("/x", "k", "")).await.unwrap();
     assert_eq!((first.status, first.is_replay()), (201, false));
     assert_eq!(service.last().header("x-forwarded-proto"), Some("https"));
 
-    let stream = connect(front.address(), authority.client(None, "h2")).await.unwrap();
+    let stream = connect(gateway.address(), authority.client(None, "h2")).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let mut client = http2_on(stream).await;
     let retry = Request::post("https://shop/x")
@@ -98,8 +102,8 @@ async fn a_tls_listener_speaks_http_1_and_http_2_and_replays_over_both() {
     assert_eq!(retry.headers()["idempotent-replayed"], "true");
     assert_eq!(retry.body(), &first.body);
     assert_eq!(service.runs(), 1);
-    // There is no plain text on a TLS listener.
-    let mut plain = front.connect().await;
+    // A TLS listener refuses plain HTTP.
+    let mut plain = gateway.connect().await;
     plain.send("GET /x HTTP/1.1\r\nhost: shop\r\n\r\n").await;
     assert!(!plain.rest().await.contains("HTTP/"));
     assert_eq!(service.runs(), 1);
@@ -109,35 +113,35 @@ async fn a_tls_listener_speaks_http_1_and_http_2_and_replays_over_both() {
 async fn the_subject_of_a_certificate_is_the_caller() {
     let (service, servers, clients) = (Service::start().await, Authority::new(), Authority::new());
     let scope = "[scope]\ncaller = \"certificate_subject\"";
-    let front = front(&service, &servers.listener(Some(&clients)), scope).await;
+    let gateway = gateway(&service, &servers.listener(Some(&clients)), scope).await;
     let alice = |extra: &[(DnType, &str)]| {
         let subject = [&[(DnType::CommonName, "alice")], extra].concat();
         servers.client(Some(clients.issue(&subject)), "http/1.1")
     };
     let request = post("/x", "k", "");
-    assert_eq!(send(&front, alice(&[]), &request).await.unwrap().status, 201);
-    // A certificate that was renewed is the same caller.
-    assert!(send(&front, alice(&[]), &request).await.unwrap().is_replay());
+    assert_eq!(send(&gateway, alice(&[]), &request).await.unwrap().status, 201);
+    // A renewed certificate is the same caller.
+    assert!(send(&gateway, alice(&[]), &request).await.unwrap().is_replay());
     let at_shop = [(DnType::OrganizationName, "shop")];
-    assert!(!send(&front, alice(&at_shop), &request).await.unwrap().is_replay());
-    // One that only looks like another when it is printed is not the other.
+    assert!(!send(&gateway, alice(&at_shop), &request).await.unwrap().is_replay());
+    // Subjects that only look the same when printed are different callers.
     let lookalike = clients.issue(&[(DnType::CommonName, "alice, O=shop")]);
     let lookalike = servers.client(Some(lookalike), "http/1.1");
-    assert!(!send(&front, lookalike, &request).await.unwrap().is_replay());
+    assert!(!send(&gateway, lookalike, &request).await.unwrap().is_replay());
     let nameless = servers.client(Some(clients.issue(&[])), "http/1.1");
-    assert_eq!(send(&front, nameless, &request).await.unwrap().status, 401);
+    assert_eq!(send(&gateway, nameless, &request).await.unwrap().status, 401);
     let long = "x".repeat(400);
     let long = clients.issue(&[(DnType::CommonName, &long)]);
-    let long = send(&front, servers.client(Some(long), "http/1.1"), &request).await.unwrap();
+    let long = send(&gateway, servers.client(Some(long), "http/1.1"), &request).await.unwrap();
     assert_eq!((long.status, long.is_replay()), (201, false));
     assert_eq!(service.runs(), 4);
 
-    // Without a certificate, or with a stranger's, there is no connection at all.
-    let nobody = servers.client(None, "http/1.1");
+    // Without a certificate, or with one of another authority, the connection is refused.
+    let without_certificate = servers.client(None, "http/1.1");
     let stranger = Authority::new().issue(&[(DnType::CommonName, "alice")]);
     let stranger = servers.client(Some(stranger), "http/1.1");
-    for refused in [nobody, stranger] {
-        assert!(send(&front, refused, &request).await.is_err());
+    for refused in [without_certificate, stranger] {
+        assert!(send(&gateway, refused, &request).await.is_err());
     }
     assert_eq!(service.runs(), 4);
 }
@@ -146,9 +150,9 @@ async fn the_subject_of_a_certificate_is_the_caller() {
 async fn where_nobody_shows_a_certificate_nobody_is_a_caller() {
     let (service, servers) = (Service::start().await, Authority::new());
     let scope = "[scope]\ncaller = \"certificate_subject\"";
-    let front = front(&service, &servers.listener(None), scope).await;
-    let nobody = servers.client(None, "http/1.1");
-    let refused = send(&front, nobody, &post("/x", "k", "")).await.unwrap();
+    let gateway = gateway(&service, &servers.listener(None), scope).await;
+    let without_certificate = servers.client(None, "http/1.1");
+    let refused = send(&gateway, without_certificate, &post("/x", "k", "")).await.unwrap();
     assert_eq!(refused.status, 401);
     assert_eq!(service.runs(), 0);
 }
@@ -158,19 +162,19 @@ async fn a_tls_upstream_is_trusted_by_its_own_authority_only() {
     let (authority, other) = (Authority::new(), Authority::new());
     for http2 in [false, true] {
         let tls = Some(authority.server(if http2 { "h2" } else { "http/1.1" }));
-        let service = Service::speaking(Speaks { http2, tls }).await;
+        let service = Service::speaking(Transport { http2, tls }).await;
         let base = format!("https://localhost:{}", service.address.port());
         let upstream = format!("http2 = {http2}\nca = {:?}", authority.path());
-        let front = Settings { upstream: &upstream, ..Settings::default() }.before(&base).await;
+        let gateway = Settings { upstream: &upstream, ..Settings::default() }.before(&base).await;
         for retry in [false, true] {
-            let answer = front.post("/x", "k", "").await;
+            let answer = gateway.post("/x", "k", "").await;
             assert_eq!((answer.status, answer.is_replay()), (201, retry), "{}", answer.body);
         }
         let version = service.last().version;
         assert_eq!(version, if http2 { Version::HTTP_2 } else { Version::HTTP_11 });
         let upstream = format!("http2 = {http2}\nca = {:?}", other.path());
-        let front = Settings { upstream: &upstream, ..Settings::default() }.before(&base).await;
-        let refused = front.post("/x", "k", "").await;
+        let gateway = Settings { upstream: &upstream, ..Settings::default() }.before(&base).await;
+        let refused = gateway.post("/x", "k", "").await;
         assert_eq!(refused.problem(), (502, "UPSTREAM_UNREACHABLE".into()));
         assert_eq!(service.runs(), 1);
     }

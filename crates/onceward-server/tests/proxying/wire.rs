@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that a test says exactly what is sent and sees what comes.
+//! HTTP/1.1 by hand: tests decide each byte that is sent, and see each byte that comes back.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than any expected wait.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -21,15 +21,15 @@ pub(crate) struct Wire {
 
 /// One response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct WireResponse {
     pub(crate) status: u16,
     head: String,
     pub(crate) body: String,
     pub(crate) trailers: String,
 }
 
-impl Answer {
-    /// The value of a header, or of several with a comma between.
+impl WireResponse {
+    /// Value of a header; several are joined by commas.
     pub(crate) fn header(&self, name: &str) -> Option<String> {
         let lines = self.head.lines().filter_map(|line| line.split_once(':'));
         let values = lines.filter(|(it, _)| it.eq_ignore_ascii_case(name));
@@ -67,13 +67,13 @@ impl Wire {
         self.stream.flush().await.unwrap();
     }
 
-    /// The next response, with its body.
-    pub(crate) async fn answer(&mut self) -> Answer {
+    /// Reads the next response with its body.
+    pub(crate) async fn answer(&mut self) -> WireResponse {
         self.answer_to("GET").await
     }
 
-    /// The next response, whose body depends on the method.
-    pub(crate) async fn answer_to(&mut self, method: &str) -> Answer {
+    /// Reads the next response, whose body depends on the method.
+    pub(crate) async fn answer_to(&mut self, method: &str) -> WireResponse {
         let mut answer = self.head().await;
         let empty = method == "HEAD" || matches!(answer.status, 100..200 | 204 | 304);
         if empty {
@@ -94,15 +94,15 @@ impl Wire {
         answer
     }
 
-    /// The next response's head.
-    pub(crate) async fn head(&mut self) -> Answer {
+    /// Reads the head of the next response.
+    pub(crate) async fn head(&mut self) -> WireResponse {
         let head = self.until("\r\n\r\n").await;
         let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
         let status = status.unwrap_or_else(|| panic!("no response: {head:?}"));
-        Answer { status, head, body: String::new(), trailers: String::new() }
+        WireResponse { status, head, body: String::new(), trailers: String::new() }
     }
 
-    /// The next chunk of a chunked body; `None` after the last.
+    /// Reads the next chunk of a body; `None` after the last.
     pub(crate) async fn chunk(&mut self) -> Option<String> {
         let size = self.until("\r\n").await;
         let size = usize::from_str_radix(size.trim(), 16).unwrap();
@@ -113,7 +113,7 @@ impl Wire {
         Some(chunk.trim_end_matches("\r\n").to_owned())
     }
 
-    /// Lines until an empty one.
+    /// Reads lines until an empty one.
     async fn line_block(&mut self) -> String {
         let mut lines = String::new();
         loop {
@@ -141,22 +141,22 @@ impl Wire {
         text(&self.read.drain(..length).collect::<Vec<_>>())
     }
 
-    /// Everything until the other side closes.
+    /// Reads until the other side closes.
     pub(crate) async fn rest(&mut self) -> String {
         while self.more().await {}
         text(&std::mem::take(&mut self.read))
     }
 
-    /// The next head; empty if the other side closes.
+    /// Reads the next head; empty if the other side closes.
     pub(crate) async fn rest_or_head(&mut self) -> String {
         while !self.read.windows(4).any(|it| it == b"\r\n\r\n") && self.more().await {}
         text(&std::mem::take(&mut self.read))
     }
 
-    /// Reads on; false at the end.
+    /// Reads more; false at the end.
     async fn more(&mut self) -> bool {
         let reading = self.stream.read_buf(&mut self.read);
-        let read = timeout(PATIENCE, reading).await.expect("something comes in time");
+        let read = timeout(TIMEOUT, reading).await.expect("something comes in time");
         read.is_ok_and(|read| read > 0)
     }
 }

@@ -1,4 +1,4 @@
-//! A program that pays with a client library, and says what its caller sees.
+//! A program that pays with a client library and prints what its caller sees.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,16 +9,16 @@ use onceward_services::ServiceError;
 
 use crate::packages;
 
-/// The programs, one for each library.
+/// Directory of the programs, one per library.
 pub(crate) const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sdks/clients");
 
-/// A program, ready to be run.
+/// A program, ready to run.
 pub(crate) struct Client(Command);
 
-/// What the caller of each case sees.
+/// Result of each case for its caller.
 pub(crate) type Seen = HashMap<String, Outcome>;
 
-/// What a caller sees.
+/// Result of a call.
 pub(crate) enum Outcome {
     /// The call returned, with this id.
     Result(String),
@@ -59,7 +59,7 @@ impl Client {
 
     /// Runs the program to its end.
     pub(crate) fn run(mut self, base: &str) -> Seen {
-        // A proxy of this machine must not see requests to loopback.
+        // Requests to loopback must not go through a configured proxy.
         let clear = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
         for name in clear {
             self.0.env_remove(name);
@@ -72,7 +72,7 @@ impl Client {
     }
 }
 
-/// `case`, `result` or `error`, and an id or an error.
+/// Parses a line: the case, `result` or `error`, and an id or an error.
 fn parsed(line: &str) -> Option<(String, Outcome)> {
     let mut fields = line.splitn(3, '\t');
     let (case, kind, text) = (fields.next()?, fields.next()?, fields.next()?.to_owned());

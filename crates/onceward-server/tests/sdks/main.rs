@@ -1,5 +1,5 @@
-//! Real client libraries through the gateway, in front of a provider that keeps a ledger, while
-//! answers get lost: one effect for each intent, and an outcome that the caller understands.
+//! Real client libraries call a payment provider through the gateway while answers get lost: each
+//! intent has one effect, and an outcome that its caller understands.
 //!
 //! `cargo test -p onceward-server --test sdks -- --nocapture` prints a table: library, case, effects,
 //! requests that the library sent, what its caller sees.
@@ -30,7 +30,7 @@ fn stripe_for_node_pays_once() {
 
 #[test]
 fn stripe_for_go_pays_once() {
-    // It sends no request again that was answered by 409 with an `error` member.
+    // It does not retry a request that was answered with 409 and an `error` member.
     let defaults = "in_progress = \"wait\"\nwait_max = \"20s\"";
     let stripe = Scenario { defaults, ..Scenario::of_stripe("stripe-go 85.0.0") };
     stripe.run(Client::stripe_go());

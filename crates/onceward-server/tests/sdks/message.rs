@@ -3,16 +3,16 @@
 use std::io::Read as _;
 use std::net::TcpStream;
 
-/// A request, as it came.
+/// A request, unparsed.
 pub(crate) struct Message {
-    /// The request line and the headers, without the blank line.
+    /// Request line and headers, without the blank line.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
 impl Message {
-    /// Reads a request, with its body as it came: with a length, or in chunks, as stripe-go sends
-    /// it. `None` if the connection ends before.
+    /// Reads a request with its unparsed body: with a length, or in chunks, as stripe-go sends it.
+    /// `None` if the connection ends before.
     pub(crate) fn read(stream: &mut TcpStream) -> Option<Self> {
         let mut bytes = Vec::new();
         let end = loop {
@@ -44,7 +44,7 @@ impl Message {
         })
     }
 
-    /// The order that a request is about, `order-…`, wherever a library puts it.
+    /// The order of a request, `order-…`, wherever a library puts it.
     pub(crate) fn order(&self) -> String {
         let body = String::from_utf8_lossy(&self.body);
         let from = body.match_indices("order-").next().map_or("", |(at, _)| &body[at..]);
@@ -57,7 +57,7 @@ impl Message {
         self.head.split(' ').nth(1).unwrap_or_default()
     }
 
-    /// The request for a connection that carries no other.
+    /// The request, changed to close its connection afterwards.
     pub(crate) fn alone(&self) -> Vec<u8> {
         let kept = self.head.lines().filter(|line| {
             let name = line.split(':').next().unwrap_or_default();

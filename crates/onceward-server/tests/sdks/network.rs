@@ -1,4 +1,4 @@
-//! The way between a client and the gateway, which loses answers.
+//! A network between client and gateway that loses answers.
 
 use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::message::Message;
 
-/// Longest wait for an event; over it, the test fails by what it finds then.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for an event, before the test fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Requests that came from the client, and answers that went back to it, of each order.
+/// Requests from the client and answers back to it, per order.
 #[derive(Clone, Default)]
 pub(crate) struct Attempts(Arc<(Mutex<HashMap<String, Counts>>, Condvar)>);
 
@@ -23,23 +23,23 @@ struct Counts {
 }
 
 impl Attempts {
-    /// How often the client has sent a request for an order.
+    /// Number of requests that the client sent for an order.
     pub(crate) fn requests(&self, order: &str) -> usize {
         self.0.0.lock().unwrap().get(order).map_or(0, |counts| counts.requests)
     }
 
-    /// Waits until the client has lost patience with its first request for an order: it has got an
-    /// answer to the second (409), or has sent a third because the gateway lets the second wait.
+    /// Waits until the client has given up its first request for an order: it has got an answer to
+    /// the second (409), or has sent a third because the gateway lets the second wait.
     pub(crate) fn wait_for_a_retry(&self, order: &str) {
         let (counts, changed) = &*self.0;
         let first_is_alone = |counts: &mut HashMap<String, Counts>| {
             counts.get(order).is_none_or(|counts| counts.answers < 1 && counts.requests < 3)
         };
-        let waited = changed.wait_timeout_while(counts.lock().unwrap(), PATIENCE, first_is_alone);
+        let waited = changed.wait_timeout_while(counts.lock().unwrap(), TIMEOUT, first_is_alone);
         drop(waited.unwrap());
     }
 
-    /// Counts a request; which one of its order it is, from 1.
+    /// Counts a request and returns its number within its order, from 1.
     fn request(&self, order: &str) -> usize {
         let mut all = self.0.0.lock().unwrap();
         let counts = all.entry(order.to_owned()).or_default();
@@ -54,7 +54,7 @@ impl Attempts {
     }
 }
 
-/// Passes requests on to the gateway; the address that clients use.
+/// Starts passing requests on to the gateway, and returns the address for clients.
 pub(crate) fn start(gateway: SocketAddr, attempts: &Attempts) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -15,10 +15,10 @@ const PYTHON: [&str; 4] =
     ["stripe==16.1.0", "Adyen==16.0.0", "squareup==46.0.0.20260916", "requests==2.34.2"];
 const NODE: [&str; 3] = ["stripe@23.1.0", "axios@1.21.1", "axios-retry@4.5.0"];
 
-/// Copies the jars that a pom names; the version is pinned as the libraries are.
+/// Copies the jars of a pom. Its version is pinned, like those of the libraries.
 const COPY_JARS: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies";
 
-/// The interpreter of an environment with the Python libraries.
+/// Python interpreter with the libraries.
 pub(crate) fn python() -> Result<PathBuf, ServiceError> {
     Program::Python.find()?;
     let home = installed("python", &PYTHON.join(" "), |home| {
@@ -29,7 +29,7 @@ pub(crate) fn python() -> Result<PathBuf, ServiceError> {
     Ok(home.join("bin/python"))
 }
 
-/// A directory with the libraries for Node.
+/// Directory with the libraries for Node.
 pub(crate) fn node() -> Result<PathBuf, ServiceError> {
     Program::Npm.find()?;
     installed("node", &NODE.join(" "), |home| {
@@ -39,7 +39,7 @@ pub(crate) fn node() -> Result<PathBuf, ServiceError> {
     })
 }
 
-/// A program in Go, compiled.
+/// Compiles a Go program.
 pub(crate) fn go(name: &str) -> Result<PathBuf, ServiceError> {
     Program::Go.find()?;
     let source = Path::new(PROGRAMS).join(name);
@@ -51,7 +51,7 @@ pub(crate) fn go(name: &str) -> Result<PathBuf, ServiceError> {
     Ok(home.join("program"))
 }
 
-/// A program in Java, compiled, with the jars of its pom in `libs`.
+/// Compiles a Java program, with the jars of its pom in `libs`.
 pub(crate) fn java(name: &str, class: &str) -> Result<PathBuf, ServiceError> {
     Program::Java.find()?;
     Program::Maven.find()?;
@@ -68,7 +68,7 @@ pub(crate) fn java(name: &str, class: &str) -> Result<PathBuf, ServiceError> {
     })
 }
 
-/// All files of a directory, by which a change of them is noticed.
+/// Text of all files of a directory, to notice changes.
 fn text_of(directory: &Path) -> String {
     let mut files: Vec<_> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -76,8 +76,8 @@ fn text_of(directory: &Path) -> String {
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
 
-/// The directory that an installation of these versions is in. It is made under another name and
-/// renamed, so that an installation that was cut off is not taken for whole.
+/// Directory of an installation with these versions. It is created under another name and renamed,
+/// so an interrupted installation is not used.
 fn installed(
     name: &str,
     versions: &str,
@@ -103,15 +103,15 @@ fn installed(
     Ok(home)
 }
 
-/// Another process may have been quicker; its installation is as good.
+/// Renames a directory, unless another process has created the target meanwhile.
 fn moved(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to).or_else(|error| if to.exists() { Ok(()) } else { Err(error) })
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
-    let told = [output.stdout, output.stderr].concat();
-    let told = String::from_utf8_lossy(&told);
-    let last = told.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {last}")) }
 }

@@ -1,5 +1,4 @@
-//! A payment provider that knows nothing of idempotency: every request that reaches it is a
-//! payment.
+//! A payment provider without idempotency: every request that reaches it is a payment.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -18,7 +17,7 @@ pub(crate) struct Provider {
     ledger: Ledger,
 }
 
-/// The ids of the payments of each order.
+/// Ids of the payments of each order.
 type Ledger = Arc<Mutex<HashMap<String, Vec<String>>>>;
 
 impl Provider {
@@ -36,7 +35,7 @@ impl Provider {
         Self { address, ledger }
     }
 
-    /// The ids of an order's payments: its effects.
+    /// Ids of an order's payments: its effects.
     pub(crate) fn payments(&self, order: &str) -> Vec<String> {
         self.ledger.lock().unwrap().get(order).cloned().unwrap_or_default()
     }
@@ -47,9 +46,9 @@ fn serve(mut stream: TcpStream, ledger: &Ledger, attempts: &Attempts) {
     let order = request.order();
     let id = pay(ledger, &order);
     match order.as_str() {
-        // The payment is made, and the connection ends without an answer.
+        // The payment is made, but the connection ends without an answer.
         "order-lost" => return,
-        // The answer takes until the client has lost patience and tried again.
+        // The answer comes only after the client has given up and tried again.
         "order-timeout" => attempts.wait_for_a_retry(&order),
         _ => {}
     }
@@ -69,7 +68,7 @@ fn pay(ledger: &Ledger, order: &str) -> String {
     id
 }
 
-/// The answer in the form that the library of this path expects.
+/// The answer in the format of the library that uses this path.
 fn receipt(path: &str, id: &str) -> Value {
     match path {
         "/v1/payment_intents" => json!({ "id": id, "object": "payment_intent" }),

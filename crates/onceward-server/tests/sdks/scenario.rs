@@ -1,4 +1,4 @@
-//! One library through all cases.
+//! Runs one library through all cases.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::client::{Client, Seen};
 use crate::network::{self, Attempts};
 use crate::provider::Provider;
 
-/// A library, and how the gateway is configured for it.
+/// A library and the gateway's configuration for it.
 pub(crate) struct Scenario {
     pub(crate) library: &'static str,
     /// Settings before all sections.
@@ -33,7 +33,7 @@ struct Case {
 
 #[derive(Debug, Clone, Copy)]
 enum Expected {
-    /// The caller gets the one payment that was made.
+    /// The caller gets the only payment.
     Payment,
     /// The caller gets an error, and no payment.
     Refusal,
@@ -73,13 +73,13 @@ impl Scenario {
         Self { library, settings: "", scope: "", defaults: "" }
     }
 
-    /// A library of Stripe's. stripe-node takes any JSON without an `error` member for success,
+    /// A library of Stripe. stripe-node takes any JSON without an `error` member for success,
     /// whatever its status is.
     pub(crate) fn of_stripe(library: &'static str) -> Self {
         Self { settings: "stripe_errors = true", ..Self::of(library) }
     }
 
-    /// Runs a client through all cases, prints a table, and then holds it to what is expected.
+    /// Runs a client through all cases, prints a table, and checks it.
     pub(crate) fn run(&self, client: Result<Client, ServiceError>) {
         let Some(client) = or_skip(client) else { return };
         let attempts = Attempts::default();
@@ -90,8 +90,9 @@ impl Scenario {
         let seen = client.run(&format!("http://{network}"));
         print!("{}", self.table(&provider, &attempts, &seen));
         for case in CASES {
-            let told = seen.get(case.name).unwrap_or_else(|| panic!("{}: no outcome", case.name));
-            case.hold(self.library, &provider.payments(&case.order()), told);
+            let outcome =
+                seen.get(case.name).unwrap_or_else(|| panic!("{}: no outcome", case.name));
+            case.hold(self.library, &provider.payments(&case.order()), outcome);
         }
         drop(gateway);
     }
@@ -112,8 +113,9 @@ impl Scenario {
             let effects = provider.payments(&case.order()).len();
             let requests = attempts.requests(&case.order());
             let (library, label) = (self.library, case.label);
-            let told = seen.get(case.name).map_or_else(String::new, ToString::to_string);
-            writeln!(table, "| {library} | {label} | {effects} | {requests} | {told} |").unwrap();
+            let outcome = seen.get(case.name).map_or_else(String::new, ToString::to_string);
+            writeln!(table, "| {library} | {label} | {effects} | {requests} | {outcome} |")
+                .unwrap();
         }
         table
     }
@@ -124,11 +126,11 @@ impl Case {
         format!("order-{}", self.name)
     }
 
-    fn hold(self, library: &str, payments: &[String], told: &crate::client::Outcome) {
+    fn hold(self, library: &str, payments: &[String], outcome: &crate::client::Outcome) {
         use crate::client::Outcome;
         let Self { name, effects, expected, .. } = self;
-        assert_eq!(payments.len(), effects, "{library}, {name}: effects; {told}");
-        match (expected, told) {
+        assert_eq!(payments.len(), effects, "{library}, {name}: effects; {outcome}");
+        match (expected, outcome) {
             (Expected::Payment, Outcome::Result(id)) => {
                 assert_eq!(Some(id), payments.first(), "{library}, {name}");
             }

@@ -1,8 +1,8 @@
-//! The black-box suite through the gateway: on each store, over HTTP/1.1 and HTTP/2, with
-//! stores that fail on demand, time that passes, and lives that end in the middle.
+//! The black-box suite through the gateway: on each store, over HTTP/1.1 and HTTP/2, with store
+//! failures, clock jumps and crashes.
 
-mod place;
 mod shadow;
+mod test_store;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ use onceward_testkit::http::{
 use tempfile::TempDir;
 use tokio::sync::Mutex;
 
-use place::{Kind, Place};
+use test_store::{Kind, TestStore};
 
-/// Longer than any delay that the suite asks for, but that of a silent upstream.
+/// Longer than any delay of the suite, except that of a silent upstream.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// More keys than any caller uses in all cases, but the one that floods.
+/// More keys than any caller uses in all cases, except the one that floods.
 const KEYS_MAX: usize = 1500;
 
-/// A gateway with all that it needs around it.
-struct World {
+/// A gateway, its store, its upstream and its authorization service.
+struct Setup {
     store: Arc<FaultyStore>,
     config: Config,
     gateway: Mutex<Option<Gateway>>,
-    /// A second node on the same store, where several processes can share it.
+    /// A second gateway on the same store, if several processes can share it.
     peer: Option<Gateway>,
     store_controls: StoreControls,
     _upstream: Server,
@@ -46,11 +46,11 @@ struct World {
     _directory: Option<TempDir>,
 }
 
-impl World {
+impl Setup {
     async fn start(kind: Kind) -> Option<Arc<Self>> {
         let directory = tempfile::tempdir().unwrap();
-        let place = Place::of(kind, directory.path())?;
-        let opened = place.open().await;
+        let test_store = TestStore::of(kind, directory.path())?;
+        let opened = test_store.open().await;
         let store = Arc::new(FaultyStore::new(move || opened.clone()));
         let fixture = Fixture::new();
         let upstream = Server::start(Protocol::Http1, move |request: Request<Incoming>| {
@@ -61,9 +61,11 @@ impl World {
             (upstream.unwrap(), Server::start(Protocol::Http1, authority).unwrap());
         let config = config(&upstream.base(), &authority.base());
         let gateway = Gateway::start_on(store.clone(), config.clone()).await.unwrap();
-        let peer = place.peer(&config).await;
+        let peer = test_store.peer(&config).await;
         Some(Arc::new(Self {
-            store_controls: StoreControls::passing_by(store.clone(), move |time| place.pass(time)),
+            store_controls: StoreControls::passing_by(store.clone(), move |time| {
+                test_store.pass(time)
+            }),
             store,
             config,
             gateway: Mutex::new(Some(gateway)),
@@ -96,7 +98,7 @@ impl World {
 }
 
 fn config(upstream: &str, authority: &str) -> Config {
-    // The same one again after a crash.
+    // A fixed address, used again after a crash.
     let address = onceward_services::own_address();
     let text = format!(
         r#"
@@ -111,7 +113,7 @@ fn config(upstream: &str, authority: &str) -> Config {
         trusted_peers = ["127.0.0.1"]
         [authorization]
         url = "{authority}"
-        timeout = "30s" # thousands are asked at once on a busy machine
+        timeout = "30s" # thousands of concurrent requests on a busy machine
         [defaults]
         required = true
         request_max_bytes = "64KiB"
@@ -125,7 +127,7 @@ fn config(upstream: &str, authority: &str) -> Config {
     Config::parse(&text, Path::new("suite.toml")).unwrap()
 }
 
-/// Knows nobody without credentials; what counts executions is for everybody.
+/// Authorizes requests with credentials. The suite's execution counters need none.
 async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
     let probing = |uri: &http::HeaderValue| uri.to_str().is_ok_and(|uri| uri.contains("/_probe/"));
     let allowed = request.headers().contains_key("authorization")
@@ -137,27 +139,27 @@ async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
     response
 }
 
-struct GatewayControls(Arc<World>);
+struct GatewayControls(Arc<Setup>);
 
 #[async_trait]
 impl Controls for GatewayControls {
     async fn cause(&self, trouble: Trouble) -> Result<(), NotOffered> {
-        let world = &self.0;
+        let setup = &self.0;
         match trouble {
             Trouble::Crash => {
-                let gateway = world.gateway.lock().await.take();
+                let gateway = setup.gateway.lock().await.take();
                 tokio::task::spawn_blocking(|| drop(gateway)).await.unwrap();
-                let next = Gateway::start_on(world.store.clone(), world.config.clone()).await;
-                *world.gateway.lock().await = Some(next.unwrap());
+                let next = Gateway::start_on(setup.store.clone(), setup.config.clone()).await;
+                *setup.gateway.lock().await = Some(next.unwrap());
                 Ok(())
             }
             Trouble::UpstreamRefuses => {
-                let mut config = world.config.clone();
+                let mut config = setup.config.clone();
                 config.upstream.url = "http://127.0.0.1:9".parse().unwrap();
-                world.gateway.lock().await.as_ref().unwrap().reload(config).unwrap();
+                setup.gateway.lock().await.as_ref().unwrap().reload(config).unwrap();
                 Ok(())
             }
-            other => world.store_controls.cause(other).await,
+            other => setup.store_controls.cause(other).await,
         }
     }
 
@@ -170,7 +172,7 @@ impl Controls for GatewayControls {
 
 const BOTH: [Protocol; 2] = [Protocol::Http1, Protocol::Http2];
 
-/// The suites take turns: their cases measure time, and each is load enough.
+/// The suites run one at a time: their cases measure time, and each is enough load.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 async fn keeps_the_protocol(
@@ -179,8 +181,8 @@ async fn keeps_the_protocol(
     let _turn = TURN.lock().await;
     let mut targets = Vec::new();
     for (kind, protocol) in over {
-        let world = World::start(kind).await?;
-        targets.push(world.target(kind, protocol));
+        let setup = Setup::start(kind).await?;
+        targets.push(setup.target(kind, protocol));
     }
     let reports = join_all(targets.iter().map(|target| run(target, None))).await;
     Some(shown_by_none(&reports))
@@ -191,7 +193,7 @@ async fn the_gateway_keeps_the_protocol_on_every_store_over_http_1_and_http_2() 
     let kinds = [Kind::Memory, Kind::Embedded, Kind::Sealed];
     let over = kinds.into_iter().flat_map(|kind| BOTH.map(|protocol| (kind, protocol)));
     let mut unshown = keeps_the_protocol(over).await.expect("no servers are needed");
-    unshown.retain(|case| *case != "two_nodes_run_once"); // the next tests run it
+    unshown.retain(|case| *case != "two_nodes_run_once"); // Run by the next tests.
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 
@@ -214,7 +216,7 @@ async fn two_gateways_on_one_postgres_behind_redis_keep_the_protocol() {
     assert_eq!(unshown, OTHER_SWITCHES);
 }
 
-/// Cases of switches that this gateway does not have set; the layer's own suite runs them.
+/// Cases of settings that this gateway does not use. The layer's own suite runs them.
 const OTHER_SWITCHES: &[&str] = &[
     "a_malformed_tenant_is_400",
     "optional_key_missing_runs_each_time",

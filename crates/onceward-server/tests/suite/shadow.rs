@@ -1,4 +1,4 @@
-//! A gateway that only observes, beside one that protects nothing, before one service.
+//! A gateway in shadow mode compared with one that protects nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ const SHADOW: &str =
     "[defaults]\nmode = \"shadow\"\nrequired = true\nrequest_max_bytes = \"64KiB\"\n";
 const ENFORCED: &str = "[defaults]\nrequired = true\nrequest_max_bytes = \"64KiB\"\n";
 
-/// The fixture, which also writes down the heads that it sees.
+/// The fixture, which also records request headers.
 struct Service {
     server: Server,
     seen: Arc<Mutex<Vec<HeaderMap>>>,
@@ -52,7 +52,7 @@ impl Service {
         Config::parse(&text, Path::new("shadow.toml")).unwrap()
     }
 
-    /// What it saw of the last request, but for what names the connection or the gateway.
+    /// Headers of the last request, without those of the connection or the gateway.
     fn last(&self) -> Vec<String> {
         let mut seen = self.seen.lock().last().cloned().unwrap_or_default();
         assert!(seen.remove("onceward-via").is_some());
@@ -70,8 +70,8 @@ async fn exchange(to: std::net::SocketAddr, request: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// An answer without what is new each time: the date, and names of orders.
-fn lasting(answer: &str) -> String {
+/// An answer without its variable parts: the date, and names of orders.
+fn constant_parts(answer: &str) -> String {
     let lines = answer.lines().filter(|line| !line.starts_with("date: "));
     let words = lines.flat_map(|line| line.split(['"', '/', ' ']).chain(["\n"]));
     words.map(|word| if is_name(word) { "*" } else { word }).collect::<Vec<_>>().join(" ")
@@ -98,7 +98,7 @@ async fn metrics(gateway: &Gateway) -> String {
     exchange(gateway.admin().unwrap(), request).await
 }
 
-/// What was counted, by what would have been.
+/// The shadow counters, by their last label.
 async fn counts(gateway: &Gateway) -> BTreeMap<String, u64> {
     let text = metrics(gateway).await;
     let shadow = text.lines().filter_map(|line| line.strip_prefix("idempotency_shadow"));
@@ -111,7 +111,7 @@ async fn counts(gateway: &Gateway) -> BTreeMap<String, u64> {
     shadow.filter_map(count).collect()
 }
 
-/// Waits until so many requests were counted, and nothing is left to be settled.
+/// Waits until this many requests are counted and all of them are settled.
 async fn observed(gateway: &Gateway, requests: u64) -> BTreeMap<String, u64> {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -160,7 +160,7 @@ async fn what_is_only_observed_is_answered_as_if_nobody_looked() {
         let arrived = service.last();
         let answer = exchange(shadow.addresses()[0], request).await;
         assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
-        assert_eq!(lasting(&answer), lasting(&expected), "{request:.200}");
+        assert_eq!(constant_parts(&answer), constant_parts(&expected), "{request:.200}");
         assert_eq!(service.last(), arrived);
         observed(&shadow, number as u64 + 1).await;
     }
@@ -172,7 +172,7 @@ async fn what_is_only_observed_is_answered_as_if_nobody_looked() {
             ("execute", 10),
             ("replay", 1),
             ("mismatch", 1),
-            ("body", 1), // of the mismatch
+            ("body", 1), // The part of the mismatch.
             ("refused", 1),
         ])
     );

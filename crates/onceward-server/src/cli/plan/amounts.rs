@@ -1,12 +1,12 @@
-//! Rates and sizes as people write them.
+//! Rates and sizes on the command line.
 
 use std::str::FromStr;
 
-/// So many a second.
+/// A rate per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rate(f64);
 
-/// More than any store takes, and few enough to count for ten years.
+/// More than any store can handle, and small enough that ten years of it do not overflow.
 const PER_SECOND_MAX: f64 = 1e9;
 
 impl Rate {
@@ -19,7 +19,8 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no rate, such as 200/s, 5000/m, 90000/h or 1000000/d");
+        let wrong =
+            || format!("{text:?} is not a rate such as 200/s, 5000/m, 90000/h or 1000000/d");
         let (number, unit) = text.split_once('/').ok_or_else(wrong)?;
         let seconds = match unit.trim() {
             "s" => 1.0,
@@ -35,18 +36,18 @@ impl FromStr for Rate {
     }
 }
 
-/// So many bytes.
+/// A number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size(pub(super) u64);
 
-/// No reply is kept that is larger.
+/// Larger than any reply that is stored.
 const BYTES_MAX: f64 = (1_u64 << 40) as f64;
 
 impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no size, such as 800, 1.5KiB or 2MiB");
+        let wrong = || format!("{text:?} is not a size such as 800, 1.5KiB or 2MiB");
         let units = [("KiB", 1_u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
         let of_unit = |(name, size): &(&str, u64)| Some((text.strip_suffix(name)?, *size));
         let (number, unit) = units.iter().find_map(of_unit).unwrap_or((text, 1));

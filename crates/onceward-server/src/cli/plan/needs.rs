@@ -1,11 +1,11 @@
-//! What records take in each store, by what was measured (docs/benchmarks.md).
+//! Memory and disk that records need in each store, by measured overheads (docs/benchmarks.md).
 
 use serde::Serialize;
 
 use super::PlannedStore;
 use crate::cli::output::count;
 
-/// What is to be kept.
+/// The records to store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) records: u64,
@@ -13,7 +13,7 @@ pub(super) struct Load {
     pub(super) reply_bytes: u64,
 }
 
-/// How much of something a store needs, and how that was reckoned.
+/// An amount of memory or disk, and its formula.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Need {
     pub(super) store: PlannedStore,
@@ -22,25 +22,26 @@ pub(super) struct Need {
     pub(super) formula: String,
 }
 
-/// Bytes of a record in a file beside its reply: 1,194 encoded with a reply of 1,024.
-const EMBEDDED_BESIDE: u64 = 170;
-/// What a file takes of what is encoded, at most, while records come and expire.
-const EMBEDDED_TIMES: f64 = 1.49;
-/// Log segments, and dead values that are not worth a rewriting.
+/// Overhead of an encoded record: 1,194 bytes with a reply of 1,024.
+const EMBEDDED_OVERHEAD: u64 = 170;
+/// Highest ratio of file size to encoded records, while records come and expire.
+const EMBEDDED_FILE_RATIO: f64 = 1.49;
+/// Log segments, and dead values too few to compact.
 const EMBEDDED_FIXED: u64 = 512 << 20;
-/// Beside ten million records.
+/// Measured with ten million records.
 const EMBEDDED_MEMORY: u64 = 400 << 20;
-/// Bytes of a record in Redis beside its reply, and its share of the index. Up to 64 bytes
-/// of reply the hash is a list (776 bytes with 32), above a table (1,481 bytes with 1,024).
-const REDIS_BESIDE: [u64; 2] = [744, 457];
+/// Overhead of a record in Redis, without its index entry. With a reply of up to 64 bytes Redis
+/// encodes the hash as a list (776 bytes with 32), otherwise as a table (1,481 bytes with 1,024).
+const REDIS_OVERHEAD: [u64; 2] = [744, 457];
 const REDIS_LIST_BYTES_MAX: u64 = 64;
+/// Index entry of a record.
 const REDIS_INDEX: u64 = 128;
 /// A record without a reply.
 const REDIS_TOMBSTONE: u64 = 584;
-/// Bytes of a row beside its reply, with indexes, room for updates, and what vacuum has not
-/// cleared yet: 1,925 with a reply of 1,024.
-const POSTGRES_BESIDE: u64 = 901;
-/// Rows are removed up to a sixteenth of their retention late, so that many go together.
+/// Overhead of a row: indexes, room for updates, and rows that vacuum has not removed yet. 1,925
+/// bytes with a reply of 1,024.
+const POSTGRES_OVERHEAD: u64 = 901;
+/// Rows are removed in batches, up to a sixteenth of their retention late.
 const POSTGRES_LATE: f64 = 17.0 / 16.0;
 
 pub(super) fn of(store: PlannedStore, load: &Load) -> Vec<Need> {
@@ -49,32 +50,34 @@ pub(super) fn of(store: PlannedStore, load: &Load) -> Vec<Need> {
     let (shown, reply) = (count(records), count(reply_bytes));
     match store {
         PlannedStore::Embedded => {
-            let encoded = records * (reply_bytes + EMBEDDED_BESIDE) + tombstones * EMBEDDED_BESIDE;
-            let bytes = times(encoded, EMBEDDED_TIMES) + EMBEDDED_FIXED;
-            let buried = buried(tombstones, EMBEDDED_BESIDE);
-            let sum = format!("{shown} x ({reply} + {EMBEDDED_BESIDE}) B{buried}");
-            let formula = format!("({sum}) x {EMBEDDED_TIMES} + 512 MiB");
-            let memory = "measured beside 10,000,000 records".to_owned();
+            let encoded =
+                records * (reply_bytes + EMBEDDED_OVERHEAD) + tombstones * EMBEDDED_OVERHEAD;
+            let bytes = times(encoded, EMBEDDED_FILE_RATIO) + EMBEDDED_FIXED;
+            let tombstones = tombstone_term(tombstones, EMBEDDED_OVERHEAD);
+            let sum = format!("{shown} x ({reply} + {EMBEDDED_OVERHEAD}) B{tombstones}");
+            let formula = format!("({sum}) x {EMBEDDED_FILE_RATIO} + 512 MiB");
+            let memory = "measured with 10,000,000 records".to_owned();
             vec![need("disk", bytes, formula), need("memory", EMBEDDED_MEMORY, memory)]
         }
         PlannedStore::Redis => {
-            let beside = REDIS_BESIDE[usize::from(reply_bytes > REDIS_LIST_BYTES_MAX)];
+            let overhead = REDIS_OVERHEAD[usize::from(reply_bytes > REDIS_LIST_BYTES_MAX)];
             let tombstone = REDIS_TOMBSTONE + REDIS_INDEX;
-            let bytes = records * (reply_bytes + beside + REDIS_INDEX) + tombstones * tombstone;
-            let buried = buried(tombstones, tombstone);
-            let formula = format!("{shown} x ({reply} + {beside} + {REDIS_INDEX}) B{buried}");
+            let bytes = records * (reply_bytes + overhead + REDIS_INDEX) + tombstones * tombstone;
+            let tombstones = tombstone_term(tombstones, tombstone);
+            let formula = format!("{shown} x ({reply} + {overhead} + {REDIS_INDEX}) B{tombstones}");
             vec![need("memory", bytes, formula)]
         }
         PlannedStore::Postgres => {
-            let rows = records * (reply_bytes + POSTGRES_BESIDE) + tombstones * POSTGRES_BESIDE;
-            let buried = buried(tombstones, POSTGRES_BESIDE);
-            let formula = format!("({shown} x ({reply} + {POSTGRES_BESIDE}) B{buried}) x 17/16");
+            let rows = records * (reply_bytes + POSTGRES_OVERHEAD) + tombstones * POSTGRES_OVERHEAD;
+            let tombstones = tombstone_term(tombstones, POSTGRES_OVERHEAD);
+            let formula =
+                format!("({shown} x ({reply} + {POSTGRES_OVERHEAD}) B{tombstones}) x 17/16");
             vec![need("disk", times(rows, POSTGRES_LATE), formula)]
         }
     }
 }
 
-fn buried(tombstones: u64, bytes: u64) -> String {
+fn tombstone_term(tombstones: u64, bytes: u64) -> String {
     match tombstones {
         0 => String::new(),
         some => format!(" + {} x {bytes} B", count(some)),
@@ -89,7 +92,7 @@ fn times(bytes: u64, factor: f64) -> u64 {
 mod tests {
     use super::*;
 
-    /// What was measured comes out again.
+    /// The formulas reproduce the measurements.
     #[test]
     fn measured_records_take_what_was_measured() {
         let one = |reply_bytes| Load { records: 1, tombstones: 0, reply_bytes };
@@ -100,7 +103,7 @@ mod tests {
         assert_eq!(first(PlannedStore::Embedded, one(1024)), times(1_194, 1.49) + EMBEDDED_FIXED);
     }
 
-    /// A thousand a second for a day, of a kilobyte: 88 GB of replies before anything else.
+    /// A thousand replies of 1 KiB per second for a day: 88 GB of replies alone.
     #[test]
     fn the_textbook_example_is_more_than_its_payload() {
         let load = Load { records: 86_400_000, tombstones: 0, reply_bytes: 1_024 };

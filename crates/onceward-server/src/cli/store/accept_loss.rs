@@ -10,27 +10,28 @@ use crate::cli::target::Target;
 
 #[derive(Debug, Args)]
 pub(crate) struct AcceptLossArgs {
-    /// Why known keys are not sent again, or may run again; for the trail, no secrets
+    /// Why lost keys are not sent again, or may run again; for the audit log, must not contain
+    /// secrets
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    place: Target,
+    target: Target,
 }
 
 impl AcceptLossArgs {
     pub(super) async fn execute(self) -> Fallible {
-        let Self { reason, yes, place } = self;
-        let what = format!(
-            "Claims will be granted again: every key from before the loss is new, and runs again \
-             if a client sends it again\nreason: {}",
+        let Self { reason, yes, target } = self;
+        let change = format!(
+            "Claims will be granted again: a lost key counts as new, and runs again if a client \
+             sends it again\nreason: {}",
             output::plain(&reason)
         );
-        confirm(&what, yes)?;
-        let done = place.admin().await?.accept_loss(&AcceptLoss { reason }).await?;
-        if place.json {
+        confirm(&change, yes)?;
+        let done = target.admin().await?.accept_loss(&AcceptLoss { reason }).await?;
+        if target.json {
             return output::json(&done);
         }
         output::line(match done.reopened {

@@ -1,4 +1,4 @@
-//! Copying one store into another.
+//! `onceward store copy`: copies one store to another.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::config::StoreUrl;
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
-    /// The store to copy
+    /// The source
     #[arg(long, value_name = "URL")]
     from: StoreUrl,
-    /// The store to copy it into
+    /// The target
     #[arg(long, value_name = "URL")]
     to: StoreUrl,
-    /// Compare the two afterwards, record by record
+    /// Compare the two stores afterwards, record by record
     #[arg(long)]
     verify: bool,
 }
@@ -37,9 +37,9 @@ impl CopyArgs {
         }
         let from = of_url(&self.from)?.store;
         must_exist(&from)?;
-        let told = |error: backend::OpenError| Failure::Told(error.to_string());
-        let from = backend::open_beside(&from).await.map_err(told)?;
-        let to = backend::open_beside(&of_url(&self.to)?.store).await.map_err(told)?;
+        let failure = |error: backend::OpenError| Failure::Error(error.to_string());
+        let from = backend::open_beside(&from).await.map_err(failure)?;
+        let to = backend::open_beside(&of_url(&self.to)?.store).await.map_err(failure)?;
         let mut interrupt = Interrupt::listen()?;
         copy(&from, &to, &mut interrupt).await?;
         if self.verify { compare(&from, &to, &mut interrupt).await } else { Ok(()) }
@@ -52,25 +52,25 @@ async fn copy(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt) -
     let done = Arc::new(AtomicU64::new(0));
     let counting = Arc::clone(&done);
     let copying = onceward_stores::copy(from, to, move |copied| {
-        let through = copied.written + copied.kept;
-        counting.store(through, Ordering::Relaxed);
-        progress.at(through);
+        let so_far = copied.written + copied.kept;
+        counting.store(so_far, Ordering::Relaxed);
+        progress.at(so_far);
     });
     let stopped = |Interrupted| {
         let done = count(done.load(Ordering::Relaxed));
         Failure::Interrupted(format!(
-            "{done} of about {} records are in the target, each of them whole; run it again to \
-             copy the rest",
+            "{done} of about {} records are in the target, all of them complete; repeat the \
+             command to copy the rest",
             count(total)
         ))
     };
     let copied = interrupt.or(copying).await.map_err(stopped)?.map_err(|error| failed(&error))?;
-    tell(&copied)
+    print_copied(&copied)
 }
 
-fn tell(copied: &Copied) -> Fallible {
+fn print_copied(copied: &Copied) -> Fallible {
     let (written, kept) = (count(copied.written), count(copied.kept));
-    output::line(format!("{written} records were copied, {kept} were there already"))?;
+    output::line(format!("{written} records copied, {kept} were already in the target"))?;
     if copied.is_whole() {
         return Ok(());
     }
@@ -80,7 +80,9 @@ fn tell(copied: &Copied) -> Fallible {
     for id in &copied.blocked {
         output::line(format!("unreadable in the target  {id}"))?;
     }
-    Err("the copy is not whole".into())
+    Err("the copy is incomplete: the records above are unreadable; see \"a record cannot be read\" \
+         in docs/runbook.md"
+        .into())
 }
 
 async fn compare(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt) -> Fallible {
@@ -88,14 +90,14 @@ async fn compare(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt
     let mut progress = Progress::new("records compared", Some(total));
     let comparing = onceward_stores::verify(from, to, move |verified| progress.at(verified.equal));
     let stopped = |Interrupted| {
-        Failure::Interrupted("everything was copied, and not all of it compared".to_owned())
+        Failure::Interrupted("all records are copied, but not all of them compared".to_owned())
     };
     let verified =
         interrupt.or(comparing).await.map_err(stopped)?.map_err(|error| failed(&error))?;
-    tell_differences(&verified)
+    print_differences(&verified)
 }
 
-fn tell_differences(verified: &Verified) -> Fallible {
+fn print_differences(verified: &Verified) -> Fallible {
     for difference in &verified.differences {
         let what = match &difference.what {
             Differs::Missing => "is missing".to_owned(),
@@ -104,11 +106,11 @@ fn tell_differences(verified: &Verified) -> Fallible {
         };
         output::line(format!("{}  {what}", difference.id))?;
     }
-    output::line(format!("{} records are the same in both", count(verified.equal)))?;
-    if verified.is_clean() { Ok(()) } else { Err("the two stores differ".into()) }
+    output::line(format!("{} records are the same in both stores", count(verified.equal)))?;
+    if verified.is_clean() { Ok(()) } else { Err("the stores differ".into()) }
 }
 
 fn failed(error: &StoreError) -> Failure {
     let source = error.source().map(|it| format!(": {it}")).unwrap_or_default();
-    Failure::Told(format!("{error}{source}; what was copied stays, run it again"))
+    Failure::Error(format!("{error}{source}; repeat the command to copy the rest"))
 }

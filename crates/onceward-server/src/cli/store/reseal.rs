@@ -1,4 +1,4 @@
-//! Sealing anew what earlier keys have sealed.
+//! `onceward store reseal`: seals all records with the first sealing key.
 
 use crate::backend;
 use crate::cli::Fallible;
@@ -9,26 +9,26 @@ use crate::cli::progress::Progress;
 use crate::cli::target::must_exist;
 use crate::config;
 
-/// Records at a time: between two of these Ctrl-C is heard.
+/// Records per step. Ctrl-C takes effect between two steps.
 const CHUNK: usize = 100;
 
 pub(super) async fn reseal(settings: &config::Store) -> Fallible {
     must_exist(settings)?;
     let store = backend::open_seals(settings).await.map_err(|error| error.to_string())?;
     let Some(store) = store else {
-        return Err("nothing is sealed: the configuration has no store.sealing_keys_file and no \
+        return Err("no sealing keys: the configuration sets neither store.sealing_keys_file nor \
                     store.sealing_keys_env"
             .into());
     };
     let mut interrupt = Interrupt::listen()?;
-    let mut progress = Progress::new("records looked at", None);
-    let (mut seen, mut resealed, mut after, mut wrong) = (0, 0, None, Vec::new());
+    let mut progress = Progress::new("records read", None);
+    let (mut seen, mut resealed, mut after, mut unreadable) = (0, 0, None, Vec::new());
     loop {
         let done = store.reseal(after, CHUNK).await.map_err(|error| {
-            Failure::Told(format!("{error}; {resealed} records were sealed anew, run it again"))
+            Failure::Error(format!("{error}; {resealed} records resealed, repeat the command"))
         })?;
         (seen, resealed) = (seen + done.seen as u64, resealed + done.resealed as u64);
-        wrong.extend(done.undecodable);
+        unreadable.extend(done.undecodable);
         progress.at(seen);
         after = done.next;
         if after.is_none() {
@@ -36,17 +36,21 @@ pub(super) async fn reseal(settings: &config::Store) -> Fallible {
         }
         let stopped = |Interrupted| {
             Failure::Interrupted(format!(
-                "{} records were sealed anew; keep the earlier keys, and run it again",
+                "{} records resealed; keep the other keys, and repeat the command",
                 count(resealed)
             ))
         };
         interrupt.or(tokio::task::yield_now()).await.map_err(stopped)?;
     }
     drop(progress);
-    wrong.iter().try_for_each(|id| output::line(format!("does not open  {id}")))?;
-    output::line(format!("{} of {} records were sealed anew", count(resealed), count(seen)))?;
-    match wrong.len() {
+    unreadable.iter().try_for_each(|id| output::line(format!("does not open  {id}")))?;
+    output::line(format!("{} of {} records resealed", count(resealed), count(seen)))?;
+    match unreadable.len() {
         0 => Ok(()),
-        wrong => Err(format!("{wrong} records do not open; keep the earlier keys").into()),
+        some => Err(format!(
+            "{some} records do not open with the configured keys; keep the other keys, and see \"a \
+             record cannot be read\" in docs/runbook.md"
+        )
+        .into()),
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies that are large, or become so.
+//! Large and decompressing bodies.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::{Bystander, Target, long, post, read_all, status};
 
 const GIB: usize = 1 << 30;
 
-/// Zeros, compressed about a thousandfold.
+/// Compressed zeros, about a thousandth of `size`.
 fn bomb(size: usize) -> Vec<u8> {
     let zeros = vec![b'0'; 1 << 20];
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -30,15 +30,15 @@ fn a_body_that_unpacks_to_more_than_a_gibibyte_is_refused_at_once() {
         let mut request = head.replace("content-length: 0", &length).into_bytes();
         request.extend(&bomb);
         let begun = Instant::now();
-        let told = target.send(&request);
-        assert_eq!(status(&told), 413, "{told}");
+        let output = target.send(&request);
+        assert_eq!(status(&output), 413, "{output}");
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         if number == 0 {
             println!("THREAT gzip bomb: {} bytes, 413 after {:?}", bomb.len(), begun.elapsed());
         }
     }
     target.grown("gzip bomb", 128);
-    assert!(target.witness.saw("/bomb").is_empty());
+    assert!(target.service.saw("/bomb").is_empty());
 }
 
 #[test]
@@ -55,15 +55,18 @@ fn a_protected_body_of_a_gibibyte_is_refused_by_its_length_or_at_the_limit() {
     stream.write_all(head.as_bytes()).unwrap();
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     let sent = (0..GIB >> 20).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count();
-    let told = read_all(&mut stream);
-    println!("THREAT chunked body: {sent} MiB of 1024 were taken, then {:?}", told.lines().next());
+    let output = read_all(&mut stream);
+    println!(
+        "THREAT chunked body: {sent} MiB of 1024 were taken, then {:?}",
+        output.lines().next()
+    );
     assert!(sent < 64, "{sent} MiB were taken");
-    assert!(told.is_empty() || status(&told) == 413, "{told}");
+    assert!(output.is_empty() || status(&output) == 413, "{output}");
     target.grown("1 GiB on a protected route", 64);
-    assert!(target.witness.saw("/huge").is_empty());
+    assert!(target.service.saw("/huge").is_empty());
 }
 
-/// A client that reads sees why it is refused.
+/// A client that reads the response learns why it is refused.
 #[test]
 fn a_body_just_over_the_limit_gets_its_413() {
     let target = Target::start();
@@ -96,8 +99,8 @@ fn what_is_not_protected_streams_in_bounded_memory() {
     for _ in 0..mib {
         stream.write_all(&chunk).unwrap();
     }
-    let told = read_all(&mut stream);
-    assert!(told.ends_with(&format!("\r\n\r\n{length}")), "{told}");
+    let output = read_all(&mut stream);
+    assert!(output.ends_with(&format!("\r\n\r\n{length}")), "{output}");
     println!("THREAT streaming: {mib} MiB in {:?}", begun.elapsed());
     target.grown("streaming", 64);
     bystander.end("streaming");
@@ -112,12 +115,12 @@ fn json_of_a_hundred_thousand_levels_is_a_request_like_any_other() {
         let request = post("/deep", &format!("k{number}"), "connection: close\r\n", body);
         let begun = Instant::now();
         for replay in [false, true] {
-            let told = target.send(request.as_bytes());
-            assert_eq!((status(&told), told.contains("idempotent-replayed")), (200, replay));
+            let output = target.send(request.as_bytes());
+            assert_eq!((status(&output), output.contains("idempotent-replayed")), (200, replay));
         }
         println!("THREAT nested JSON: {} bytes twice in {:?}", body.len(), begun.elapsed());
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
     target.grown("nested JSON", 96);
-    assert_eq!(target.witness.saw("/deep").len(), 3);
+    assert_eq!(target.service.saw("/deep").len(), 3);
 }

@@ -23,7 +23,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
-/// `GET path` of the host `shop`, in HPACK without its tables' help but for the names.
+/// `GET path` of the host `shop`, in HPACK with indexed names and literal values.
 pub(super) fn get(path: &str) -> Vec<u8> {
     let mut block = vec![0x82, 0x86, 0x41, 4];
     block.extend(b"shop");
@@ -32,7 +32,7 @@ pub(super) fn get(path: &str) -> Vec<u8> {
     block
 }
 
-/// A header that is not put into the table.
+/// A header without indexing.
 pub(super) fn header(name: &str, value: &str) -> Vec<u8> {
     let mut block = vec![0];
     for text in [name, value] {
@@ -43,7 +43,7 @@ pub(super) fn header(name: &str, value: &str) -> Vec<u8> {
     block
 }
 
-/// A connection that has said hello.
+/// Opens a connection and sends the preface.
 pub(super) fn hello(target: &Target) -> TcpStream {
     let mut stream = target.connect();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -51,7 +51,7 @@ pub(super) fn hello(target: &Target) -> TcpStream {
     stream
 }
 
-/// The kinds of all frames until the other side closes.
+/// Kinds of all frames until the other side closes.
 pub(super) fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     let mut kinds = Vec::new();
     let mut head = [0; 9];

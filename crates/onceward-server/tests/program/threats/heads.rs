@@ -1,4 +1,4 @@
-//! Heads that are too large, and keys that are none.
+//! Heads that are too large, and malformed keys.
 
 use super::{Bystander, Target, status};
 
@@ -15,17 +15,17 @@ fn heads_with_too_many_or_too_large_headers_are_refused() {
     ];
     for flood in &floods {
         for _ in 0..200 {
-            let told =
+            let output =
                 target.send(format!("GET /flood HTTP/1.1\r\nhost: shop\r\n{flood}\r\n").as_bytes());
-            // It may be closed while the rest is still being sent.
-            assert!(matches!(status(&told), 431 | 0), "{told}");
+            // The gateway may close while the rest is still being sent.
+            assert!(matches!(status(&output), 431 | 0), "{output}");
         }
     }
     let long = format!("GET /{} HTTP/1.1\r\nhost: shop\r\n\r\n", "x".repeat(100 << 10));
     assert!(matches!(status(&target.send(long.as_bytes())), 414 | 431 | 0));
     target.grown("header floods", 64);
     bystander.end("header floods");
-    assert!(target.witness.saw("/flood").is_empty());
+    assert!(target.service.saw("/flood").is_empty());
 }
 
 #[test]
@@ -54,12 +54,12 @@ fn keys_that_are_none_are_refused_and_not_repeated() {
             "POST /key HTTP/1.1\r\nhost: shop\r\nconnection: close\r\nidempotency-key: {key}\r\n\
              content-length: 2\r\n\r\n{{}}"
         );
-        let told = target.send(request.as_bytes());
-        assert_eq!(status(&told), 400, "{key:?} → {told}");
-        assert!(!told.contains("canary"), "{key:?} → {told}");
+        let output = target.send(request.as_bytes());
+        assert_eq!(status(&output), 400, "{key:?} → {output}");
+        assert!(!output.contains("canary"), "{key:?} → {output}");
     }
-    assert!(target.witness.saw("/key").is_empty());
-    // What only looks like an end of line to somebody who decodes it is a key.
+    assert!(target.service.saw("/key").is_empty());
+    // A text that becomes a line break only when decoded is a valid key.
     let harmless = "POST /key HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\
                     idempotency-key: a%0d%0ab\r\ncontent-length: 2\r\n\r\n{}";
     assert_eq!(status(&target.send(harmless.as_bytes())), 200);

@@ -9,8 +9,8 @@ use super::frames::{
 };
 use super::{Bystander, Target};
 
-/// Writes until it has all been taken, or the other side closes; how much was taken. What
-/// comes back is read by somebody else, so that nobody waits for the other.
+/// Writes until everything is sent or the other side closes, and returns how much was sent. Another
+/// thread reads, so that neither direction blocks the other.
 fn flood(stream: &mut TcpStream, frames: impl Iterator<Item = Vec<u8>>) -> (usize, Vec<u8>) {
     let mut reading = stream.try_clone().unwrap();
     let reader = std::thread::spawn(move || until_closed(&mut reading));
@@ -33,7 +33,7 @@ fn headers_that_go_on_for_ever_end_the_connection() {
     }
     target.grown("CONTINUATION flood", 64);
     bystander.end("CONTINUATION flood");
-    assert!(target.witness.saw("/endless").is_empty());
+    assert!(target.service.saw("/endless").is_empty());
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn too_large_a_head_over_http_2_does_not_reach_the_service() {
         frame(kind, flags, 1, part)
     });
     flood(&mut stream, frames.collect::<Vec<_>>().into_iter());
-    assert!(target.witness.saw("/large").is_empty());
+    assert!(target.service.saw("/large").is_empty());
 }
 
 #[test]
@@ -64,13 +64,13 @@ fn requests_that_are_taken_back_at_once_do_not_pile_up() {
                 frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()),
             ]
         });
-        let (taken, told) = flood(&mut hello(&target), begin_and_end);
+        let (taken, output) = flood(&mut hello(&target), begin_and_end);
         if round == 0 {
             println!("THREAT rapid reset: {} requests were taken", taken / 37);
         }
-        assert!(told.contains(&7), "it says GOAWAY: {told:?}");
+        assert!(output.contains(&7), "it says GOAWAY: {output:?}");
     }
-    let reached = target.witness.saw("/reset").len();
+    let reached = target.service.saw("/reset").len();
     println!("THREAT rapid reset: {reached} of 1000000 reached the service");
     assert!(reached < 50_000, "{reached}");
     target.grown("rapid reset", 64);

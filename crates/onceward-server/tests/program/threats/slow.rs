@@ -1,4 +1,4 @@
-//! Clients that take their time.
+//! Slow clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ const SILENT: usize = 2000;
 const SLOW: usize = 500;
 const LETTER: usize = 200;
 
-/// Two seconds for a head instead of ten.
+/// A shorter timeout of heads.
 const HURRIED: &str = "[limits]\nhead_timeout = \"2s\"\n";
 
 #[test]
@@ -36,7 +36,7 @@ fn thousands_of_slow_clients_hold_up_nobody_and_are_let_go() {
     println!("THREAT slow clients: all let go after {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(15));
     bystander.end("slow clients");
-    assert!(target.witness.saw("/slow").is_empty());
+    assert!(target.service.saw("/slow").is_empty());
 }
 
 fn saying(target: &Target, said: &[u8]) -> TcpStream {
@@ -45,10 +45,10 @@ fn saying(target: &Target, said: &[u8]) -> TcpStream {
     stream
 }
 
-/// Reads until the gateway closes.
+/// Fails if the gateway does not close the connection.
 fn not_let_go(mut stream: TcpStream) -> Result<(), String> {
-    let mut told = Vec::new();
-    match stream.read_to_end(&mut told) {
+    let mut output = Vec::new();
+    match stream.read_to_end(&mut output) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(()),
         Err(error) => Err(error.to_string()),

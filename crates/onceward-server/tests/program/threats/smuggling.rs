@@ -1,23 +1,22 @@
-//! Requests that two readers could take for different ones. Whatever the gateway makes of
-//! them, the service behind it sees exactly the requests that are answered on that very
-//! connection.
+//! Ambiguous requests. However the gateway reads them, the service sees exactly the requests that
+//! are answered on the same connection.
 
 use std::io::Write;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use super::witness::Witness;
+use super::strict_service::StrictService;
 use super::{Target, connect, post, read_all, status};
 
-/// Hidden behind what one reader takes for the end, and the other for the middle.
+/// A request hidden behind a body whose end is ambiguous.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nhost: shop\r\nx-a: ";
 
-/// Lines of a head, and what follows it.
+/// Lines of a head, and the bytes after it.
 struct Case {
     head: &'static str,
     body: String,
-    /// Nothing of it may reach the service.
+    /// The request must not reach the service.
     refused: bool,
 }
 
@@ -25,8 +24,8 @@ fn refused(head: &'static str, body: impl Into<String>) -> Case {
     Case { head, body: body.into(), refused: true }
 }
 
-/// Whatever it is taken for, both sides take it for the same.
-fn in_step(head: &'static str, body: impl Into<String>) -> Case {
+/// A request that the gateway may accept, if the service reads it in the same way.
+fn same_reading(head: &'static str, body: impl Into<String>) -> Case {
     Case { head, body: body.into(), refused: false }
 }
 
@@ -34,21 +33,24 @@ fn cases() -> Vec<Case> {
     let hidden = |before: &str| format!("{before}{HIDDEN}");
     let ends = "0\r\n\r\n";
     vec![
-        in_step("content-length: 5\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
-        in_step("transfer-encoding: chunked\r\ncontent-length: 5\r\n", hidden(ends)),
-        in_step("content-length: 46\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
-        in_step("transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n", hidden(ends)),
-        in_step("transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
-        in_step("content-length: 5\r\ncontent-length: 5\r\n", hidden("abcde")),
-        in_step("Transfer-Encoding: Chunked\r\n", hidden(ends)),
-        in_step("transfer-encoding: chunked\r\n", hidden("3;a=\"b\"\r\nabc\r\n0\r\n\r\n")),
-        in_step("transfer-encoding: chunked\r\n", hidden("0\r\nhost: evil\r\n\r\n")),
-        in_step("content-length: 5\nx-a: 1\n", hidden("abcde")),
-        in_step("upgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 0\r\n", HIDDEN),
-        in_step("connection: content-length\r\ncontent-length: 5\r\n", hidden("abcde")),
-        in_step("connection: transfer-encoding\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
-        in_step("transfer-encoding: chunked, chunked\r\n", hidden(ends)),
-        in_step("transfer-encoding: identity, chunked\r\n", hidden(ends)),
+        same_reading("content-length: 5\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
+        same_reading("transfer-encoding: chunked\r\ncontent-length: 5\r\n", hidden(ends)),
+        same_reading("content-length: 46\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
+        same_reading("transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n", hidden(ends)),
+        same_reading("transfer-encoding: identity\r\ntransfer-encoding: chunked\r\n", hidden(ends)),
+        same_reading("content-length: 5\r\ncontent-length: 5\r\n", hidden("abcde")),
+        same_reading("Transfer-Encoding: Chunked\r\n", hidden(ends)),
+        same_reading("transfer-encoding: chunked\r\n", hidden("3;a=\"b\"\r\nabc\r\n0\r\n\r\n")),
+        same_reading("transfer-encoding: chunked\r\n", hidden("0\r\nhost: evil\r\n\r\n")),
+        same_reading("content-length: 5\nx-a: 1\n", hidden("abcde")),
+        same_reading("upgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 0\r\n", HIDDEN),
+        same_reading("connection: content-length\r\ncontent-length: 5\r\n", hidden("abcde")),
+        same_reading(
+            "connection: transfer-encoding\r\ntransfer-encoding: chunked\r\n",
+            hidden(ends),
+        ),
+        same_reading("transfer-encoding: chunked, chunked\r\n", hidden(ends)),
+        same_reading("transfer-encoding: identity, chunked\r\n", hidden(ends)),
         refused("content-length: 5\r\ncontent-length: 6\r\n", hidden("abcde")),
         refused("content-length: 5, 6\r\n", hidden("abcde")),
         refused("content-length: +5\r\n", hidden("abcde")),
@@ -80,9 +82,9 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The paths that a connection was answered for by the service itself.
-fn answered(told: &str) -> Vec<String> {
-    let paths = told.lines().filter_map(|line| line.strip_prefix("x-witness: "));
+/// Paths that the service answered on a connection.
+fn answered(output: &str) -> Vec<String> {
+    let paths = output.lines().filter_map(|line| line.strip_prefix("x-service: "));
     paths.map(str::to_owned).collect()
 }
 
@@ -93,33 +95,33 @@ fn the_service_sees_only_what_is_answered_on_the_same_connection() {
     thread::scope(|scope| {
         for (number, case) in cases.iter().enumerate() {
             for key in ["", "idempotency-key: k\r\n"] {
-                let (to, witness) = (target.address(), &target.witness);
-                scope.spawn(move || attack(to, witness, number, case, key));
+                let (to, service) = (target.address(), &target.service);
+                scope.spawn(move || attack(to, service, number, case, key));
             }
         }
     });
-    // Whoever comes next on the same connections to the service is in step.
+    // The next request on the upstream connections is not affected.
     let next = post("/next", "next", "connection: close\r\n", "{}");
     assert_eq!(answered(&target.send(next.as_bytes())), ["/next"]);
     target.grown("request smuggling", 64);
     println!("THREAT request smuggling: {} requests tried", 2 * cases.len());
 }
 
-fn attack(to: SocketAddr, witness: &Witness, number: usize, case: &Case, key: &str) {
+fn attack(to: SocketAddr, service: &StrictService, number: usize, case: &Case, key: &str) {
     let path = format!("/case-{number}-{}-", key.len());
     let body = case.body.replace("/hidden", &format!("{path}hidden"));
     let head = format!("POST {path} HTTP/1.1\r\nhost: shop\r\n{key}{}\r\n", case.head);
     let mut stream = connect(to);
     stream.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
     let _refused_early = stream.write_all(format!("{head}{body}").as_bytes());
-    let told = read_all(&mut stream);
+    let output = read_all(&mut stream);
     let _closed = stream.write_all(b"1\r\n\r\n");
-    let told = told + &read_all(&mut stream);
-    let seen = witness.saw(&path);
-    assert_eq!(answered(&told), seen, "{head:?}{body:?} → {told}");
+    let output = output + &read_all(&mut stream);
+    let seen = service.saw(&path);
+    assert_eq!(answered(&output), seen, "{head:?}{body:?} → {output}");
     if case.refused {
         assert!(seen.is_empty(), "{head:?}{body:?} was seen as {seen:?}");
-        assert!(!told.contains(" 200 "), "{head:?}{body:?} → {told}");
+        assert!(!output.contains(" 200 "), "{head:?}{body:?} → {output}");
     }
 }
 
@@ -132,11 +134,11 @@ fn what_is_pipelined_behind_a_replay_or_a_refusal_is_a_request_of_its_own_or_not
         |path: &str| format!("GET {path} HTTP/1.1\r\nhost: shop\r\nconnection: close\r\n\r\n");
     assert_eq!(status(&target.send((first.clone() + &after("/x")).as_bytes())), 200);
 
-    let told = target.send(format!("{first}{first}{}", after("/behind-replay")).as_bytes());
-    assert_eq!(told.matches("idempotent-replayed: true").count(), 2, "{told}");
-    // A replay has the witness's header of the first answer.
-    assert_eq!(answered(&told), ["/first", "/first", "/behind-replay"], "{told}");
-    assert_eq!(target.witness.saw("/first").len(), 1, "{told}");
+    let output = target.send(format!("{first}{first}{}", after("/behind-replay")).as_bytes());
+    assert_eq!(output.matches("idempotent-replayed: true").count(), 2, "{output}");
+    // A replay has the service's header of the first response.
+    assert_eq!(answered(&output), ["/first", "/first", "/behind-replay"], "{output}");
+    assert_eq!(target.service.saw("/first").len(), 1, "{output}");
 
     let refusals = [
         (400, post("/refused", "not a key", "", hidden)),
@@ -146,10 +148,10 @@ fn what_is_pipelined_behind_a_replay_or_a_refusal_is_a_request_of_its_own_or_not
     ];
     for (number, (expected, refused)) in refusals.iter().enumerate() {
         let path = format!("/behind-refusal-{number}");
-        let told = target.send((refused.clone() + &after(&path)).as_bytes());
-        assert_eq!(status(&told), *expected, "{number}: {told}");
-        assert_eq!(answered(&told), target.witness.saw(&path), "{number}: {told}");
+        let output = target.send((refused.clone() + &after(&path)).as_bytes());
+        assert_eq!(status(&output), *expected, "{number}: {output}");
+        assert_eq!(answered(&output), target.service.saw(&path), "{number}: {output}");
     }
-    let saw = |path| target.witness.saw(path).len();
+    let saw = |path| target.service.saw(path).len();
     assert_eq!((saw("/hidden"), saw("/refused"), saw("/first")), (0, 0, 1));
 }

@@ -1,4 +1,4 @@
-//! A gateway on a free port, with records in memory.
+//! A gateway on a free port, with an in-memory store.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,12 +8,12 @@ use onceward_server::config::Config;
 use onceward_server::gateway::Gateway;
 
 use crate::service::Service;
-use crate::wire::{Answer, Wire};
+use crate::wire::{Wire, WireResponse};
 
-/// Settings beside the usual ones: lines of `[[listeners]]` and `[upstream]`, and tables.
+/// Additional settings: lines of `[[listeners]]` and `[upstream]`, and tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings<'a> {
-    /// Lines before every table.
+    /// Lines before all tables.
     pub(crate) before: &'a str,
     pub(crate) listener: &'a str,
     pub(crate) upstream: &'a str,
@@ -27,30 +27,30 @@ impl Default for Settings<'_> {
 }
 
 impl Settings<'_> {
-    pub(crate) async fn before(self, upstream: &str) -> Front {
+    pub(crate) async fn before(self, upstream: &str) -> TestGateway {
         let Self { before, listener, upstream: more, tables } = self;
         let text = format!(
             "{before}\n[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
              [upstream]\nurl = \"{upstream}\"\n{more}\n[store]\nurl = \"memory:\"\n{tables}"
         );
         let config = Config::parse(&text, Path::new("test.toml")).unwrap();
-        Front { gateway: Gateway::start(config.clone()).await.unwrap(), config }
+        TestGateway { gateway: Gateway::start(config.clone()).await.unwrap(), config }
     }
 }
 
-/// A gateway, and what clients do with it.
-pub(crate) struct Front {
+/// A gateway, with methods of clients.
+pub(crate) struct TestGateway {
     gateway: Gateway,
     config: Config,
 }
 
-impl Front {
-    /// All callers are one, and everything has its default.
+impl TestGateway {
+    /// Starts with all clients as one caller, and defaults.
     pub(crate) async fn before(service: &Service) -> Self {
         Settings::default().before(&service.base()).await
     }
 
-    /// With tables of settings of its own.
+    /// Starts with additional tables of settings.
     pub(crate) async fn with(service: &Service, tables: &str) -> Self {
         Settings { tables, ..Settings::default() }.before(&service.base()).await
     }
@@ -59,14 +59,14 @@ impl Front {
         self.gateway.addresses()[0]
     }
 
-    /// Reloads with another upstream; the error as text.
+    /// Reloads with another upstream, and returns the error's text.
     pub(crate) fn reload_upstream(&self, url: &str) -> Result<(), String> {
         let mut config = self.config.clone();
         config.upstream.url = url.parse().unwrap();
         self.gateway.reload(config).map_err(|error| error.to_string())
     }
 
-    /// Stops it as SIGTERM does.
+    /// Stops the gateway as SIGTERM does.
     pub(crate) async fn stop(self) -> Drained {
         self.gateway.stop().await
     }
@@ -75,19 +75,19 @@ impl Front {
         Wire::to(self.address()).await
     }
 
-    /// Sends one request on a connection of its own.
-    pub(crate) async fn send(&self, request: &str) -> Answer {
+    /// Sends one request on a new connection.
+    pub(crate) async fn send(&self, request: &str) -> WireResponse {
         let mut wire = self.connect().await;
         wire.send(request).await;
         wire.answer().await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> WireResponse {
         self.send(&format!("GET {path} HTTP/1.1\r\nhost: shop\r\n\r\n")).await
     }
 
-    /// A POST with a key and headers, which end in line breaks.
-    pub(crate) async fn post(&self, path: &str, key: &str, headers: &str) -> Answer {
+    /// Sends a POST with a key and headers, each with its line break.
+    pub(crate) async fn post(&self, path: &str, key: &str, headers: &str) -> WireResponse {
         self.send(&post(path, key, headers)).await
     }
 }

@@ -1,4 +1,4 @@
-//! A server that only listens.
+//! A server that records what it receives.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,13 +6,13 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Takes what comes by HTTP/1.1, and answers 200 to all of it.
-pub(crate) struct Ear {
+/// Answers 200 to every HTTP/1.1 request, and records it.
+pub(crate) struct RecordingServer {
     pub(crate) address: SocketAddr,
     heard: Receiver<(String, Vec<u8>)>,
 }
 
-impl Ear {
+impl RecordingServer {
     pub(crate) fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, (say, heard)) = (listener.local_addr().unwrap(), mpsc::channel());
@@ -29,7 +29,7 @@ impl Ear {
         self.heard.recv_timeout(Duration::from_secs(20)).unwrap()
     }
 
-    /// The bodies of all that it has heard.
+    /// Bodies of all requests so far.
     pub(crate) fn all(&self) -> Vec<u8> {
         self.heard.try_iter().flat_map(|(_, body)| body).collect()
     }

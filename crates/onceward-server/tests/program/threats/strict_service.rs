@@ -1,32 +1,32 @@
-//! A service that writes down exactly what reaches it.
+//! A service that records exactly what reaches it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Reads strictly: what it cannot read it writes down too.
+/// A strict parser, which also records what it cannot parse.
 #[derive(Clone)]
-pub(super) struct Witness {
+pub(super) struct StrictService {
     pub(super) address: SocketAddr,
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-impl Witness {
+impl StrictService {
     pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let witness = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
-        let serving = witness.clone();
+        let service = Self { address: listener.local_addr().unwrap(), seen: Arc::default() };
+        let serving = service.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let witness = serving.clone();
-                thread::spawn(move || witness.serve(&stream));
+                let service = serving.clone();
+                thread::spawn(move || service.serve(&stream));
             }
         });
-        witness
+        service
     }
 
-    /// The paths of all requests that came whole and begin so, and what was no request.
+    /// Paths of complete requests with this prefix, and everything that was not a request.
     pub(super) fn saw(&self, beginning: &str) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
         let ours = |it: &&String| it.starts_with(beginning) || it.starts_with("garbage");
@@ -39,7 +39,7 @@ impl Witness {
             let broken = read.is_err();
             let (path, length) = read.unwrap_or_else(|garbage| (format!("garbage {garbage}"), 0));
             self.seen.lock().unwrap().push(path.clone());
-            let answer = format!("HTTP/1.1 200 OK\r\nx-witness: {path}\r\ncontent-length: ");
+            let answer = format!("HTTP/1.1 200 OK\r\nx-service: {path}\r\ncontent-length: ");
             let length = length.to_string();
             let answer = format!("{answer}{}\r\n\r\n{length}", length.len());
             let mut writer = stream;
@@ -50,7 +50,7 @@ impl Witness {
     }
 }
 
-/// The next request's path and its body's length. `None` at the end, also in the middle.
+/// Reads the next request: its path and its body's length. `None` at the end of input.
 fn request(reader: &mut BufReader<&TcpStream>) -> Option<Result<(String, u64), String>> {
     let first = line(reader)?;
     let words: Vec<&str> = first.split(' ').collect();

@@ -1,4 +1,4 @@
-//! Where records are kept, and how time is made to pass there.
+//! Stores for the suite, and moving their clocks.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,20 +26,20 @@ pub(crate) enum Kind {
     Tiered,
 }
 
-/// A Redis before PostgreSQL.
+/// A Redis in front of PostgreSQL.
 type Cache = Option<&'static Server>;
 
 /// One store.
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum TestStore {
     Memory(ManualClock),
     Embedded { clock: ManualClock, directory: PathBuf, sealed: bool },
     Redis { server: &'static Server, prefix: String },
     Postgres { database: MovedDatabase<'static>, clock: String, cache: Cache, sealed: bool },
 }
 
-impl Place {
-    /// A new one; `None` where its server is missing.
+impl TestStore {
+    /// Creates a store; `None` if its server is missing.
     pub(crate) fn of(kind: Kind, directory: &Path) -> Option<Self> {
         let embedded = |sealed| Self::Embedded {
             clock: ManualClock::new(),
@@ -84,9 +84,9 @@ impl Place {
             }
             Self::Postgres { database, clock, cache, sealed } => {
                 let url = MovedDatabase::url(database.server().port(), clock);
-                // Few connections: many stores share one server.
+                // Few connections, because many stores share one server.
                 let connect = Connect::new(format!("{url}&schema={clock}&connections=2"));
-                // Trust does not last: time jumps.
+                // No trust in the cache, because the clock jumps.
                 let before = |it: &Server| format!("{}?prefix={clock}&trust=0s", it.url());
                 let connect = match cache {
                     Some(cache) => connect.cache(before(cache)),
@@ -98,7 +98,7 @@ impl Place {
         }
     }
 
-    /// A second node with connections of its own, where a store bears one.
+    /// Starts a second gateway on the store, if several processes can share it.
     pub(crate) async fn peer(&self, config: &Config) -> Option<Gateway> {
         match self {
             Self::Memory(_) | Self::Embedded { .. } => None,
@@ -111,8 +111,8 @@ impl Place {
     }
 
     pub(crate) fn pass(&self, time: Duration) -> BoxFuture<'static, ()> {
-        let place = self.clone();
-        let passing = tokio::task::spawn_blocking(move || match place {
+        let store = self.clone();
+        let passing = tokio::task::spawn_blocking(move || match store {
             Self::Memory(clock) | Self::Embedded { clock, .. } => clock.advance(time),
             Self::Redis { server, prefix } => age(&[server], &prefix, time).unwrap(),
             Self::Postgres { database, clock, .. } => database.pass(&clock, time).unwrap(),
@@ -125,7 +125,7 @@ fn keys() -> Keys {
     Keys::parse("k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=").unwrap()
 }
 
-/// A name that no other store of this process has.
+/// A name that is unique within this process.
 fn fresh_name() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("suite_{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -136,7 +136,7 @@ fn redis() -> Option<&'static Server> {
     SERVER.get_or_init(onceward_services::redis).as_ref()
 }
 
-/// Without fsync: what it costs is not what is tested here.
+/// A database without fsync, whose cost is not tested here.
 fn moved_database() -> Option<MovedDatabase<'static>> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     static DATABASE: OnceLock<Option<MovedDatabase<'static>>> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! Records to look at, doors to look through, and a gateway that has tokens.
+//! Records, targets of commands, and a gateway with tokens.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ use serde_json::Value;
 pub(crate) const OLGA: &str = "olga-0123456789abcdef";
 pub(crate) const RITA: &str = "rita-0123456789abcdef";
 pub(crate) const WILL: &str = "will-0123456789abcdef";
-/// An operator of the tenant acme only.
+/// Token of an operator with only the tenant acme.
 pub(crate) const TINA: &str = "tina-0123456789abcdef";
 
 const TOKENS: [(&str, &str, &str, &str); 4] = [
@@ -26,10 +26,10 @@ const TOKENS: [(&str, &str, &str, &str); 4] = [
     ("tina", "operator", TINA, "tenants = [\"acme\"]"),
 ];
 
-/// A key that no answer may show.
+/// A key that no answer may contain.
 pub(crate) const CANARY: &str = "canary-key-77f0";
 
-/// A record of a tenant in some state, which began a while ago.
+/// A record that was created ten minutes ago.
 pub(crate) fn record(tenant: &str, key: &str, state: impl FnOnce(Timestamp) -> State) -> Record {
     let (ambient, scope) = (SystemAmbient::new(), Scope::new(tenant, "shop", "pay").unwrap());
     let id = Identity::unkeyed().record_id(&scope, &Key::new(key.to_owned()).unwrap());
@@ -60,8 +60,8 @@ pub(crate) fn completed(text: &'static str) -> impl FnOnce(Timestamp) -> State {
     }
 }
 
-/// Past its time since a minute.
-pub(crate) fn gone(now: Timestamp) -> State {
+/// A state that expired a minute ago.
+pub(crate) fn expired(now: Timestamp) -> State {
     let until = Timestamp::from_millis(now.as_millis() - 60_000);
     State::Released { retained: Retained { until, tombstone_until: until } }
 }
@@ -72,14 +72,14 @@ pub(crate) async fn put(store: &dyn FullStore, records: &[Record]) {
     }
 }
 
-/// Puts records into the store at a URL, which nobody has open.
+/// Puts records into the store at a URL, which no process has open.
 pub(crate) fn fill(url: &str, records: &[Record]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async { put(&*onceward_stores::connect(url).await.unwrap(), records).await });
     runtime.shutdown_timeout(Duration::from_secs(5));
 }
 
-/// A gateway with an admin address, which ends with its test.
+/// A gateway with an admin address. It is killed at the end of its test.
 pub(crate) struct Gateway {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -122,33 +122,33 @@ fn configuration(store: &str, upstream: SocketAddr) -> String {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _perhaps_ended_already = self.child.kill();
-        let _its_end = self.child.wait();
+        let _may_have_ended = self.child.kill();
+        let _exit_status = self.child.wait();
     }
 }
 
-/// How a command gets at the records.
-pub(crate) enum Door {
+/// The target of a command: a store or a gateway.
+pub(crate) enum Target {
     Store(String),
     Admin(SocketAddr),
 }
 
-/// What a command came to.
+/// Exit code and output of a command.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Done {
+impl Finished {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
 }
 
-impl Door {
-    /// The arguments that lead through it.
+impl Target {
+    /// The arguments that select it.
     fn arguments(&self) -> [String; 2] {
         match self {
             Self::Store(url) => ["--store".into(), url.clone()],
@@ -163,18 +163,18 @@ impl Door {
     }
 
     /// Runs a command to its end.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Done {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Finished {
         finish(&mut self.command(arguments))
     }
 
-    /// Runs one that succeeds.
-    pub(crate) fn ok(&self, arguments: &[&str]) -> Done {
+    /// Runs a command that must succeed.
+    pub(crate) fn ok(&self, arguments: &[&str]) -> Finished {
         let done = self.run(arguments);
         assert_eq!(done.code, Some(0), "{arguments:?}: {done:?}");
         done
     }
 
-    /// Runs one that fails, and returns what it said.
+    /// Runs a command that must fail, and returns its error.
     pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let done = self.run(arguments);
         assert_eq!(done.code, Some(1), "{arguments:?}: {done:?}");
@@ -188,13 +188,13 @@ pub(crate) fn onceward(arguments: &[&str]) -> Command {
     command
 }
 
-pub(crate) fn finish(command: &mut Command) -> Done {
+pub(crate) fn finish(command: &mut Command) -> Finished {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Done { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    Finished { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Asks the admin API; the status and the body.
+/// Sends a request to the admin API and returns status and body.
 pub(crate) fn ask(
     admin: SocketAddr,
     method: &str,

@@ -1,4 +1,4 @@
-//! A service that writes down every effect, outside of whatever is killed.
+//! A service that counts its effects per key. It runs in the test, so kills do not affect it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,48 +7,48 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How the service treats one request, by the path's last word.
+/// Behaviour for one request, by the last word of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
-    /// Has its effect, and answers after this.
+pub(crate) enum Behaviour {
+    /// Has its effect, and answers after this time.
     After(Duration),
-    /// Has its effect, and closes the connection instead of answering.
+    /// Has its effect, and closes the connection without an answer.
     CloseBefore,
-    /// Answers half of its response and closes the connection.
+    /// Has its effect, and closes the connection within its answer.
     CloseWithin,
-    /// Has its effect, and never answers.
+    /// Has its effect, and does not answer.
     Silent,
 }
 
-/// A plain HTTP/1.1 service on threads. Each request's effect is counted by its key.
+/// An HTTP/1.1 service on threads that counts the effects of each key.
 #[derive(Clone)]
-pub(crate) struct Book {
+pub(crate) struct CountingService {
     pub(crate) address: SocketAddr,
     effects: Arc<Mutex<HashMap<String, u32>>>,
     changed: Arc<Condvar>,
 }
 
-impl Book {
+impl CountingService {
     pub(crate) fn open() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let book = Self { address, effects: Arc::default(), changed: Arc::default() };
-        let served = book.clone();
+        let service = Self { address, effects: Arc::default(), changed: Arc::default() };
+        let served = service.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let book = served.clone();
-                thread::spawn(move || book.serve(&stream));
+                let service = served.clone();
+                thread::spawn(move || service.serve(&stream));
             }
         });
-        book
+        service
     }
 
-    /// How often a key had its effect.
+    /// Number of effects of a key.
     pub(crate) fn effects(&self, key: &str) -> u32 {
         self.effects.lock().unwrap().get(key).copied().unwrap_or_default()
     }
 
-    /// Waits until a key has had its effect: its request is in the service's hands.
+    /// Waits until a key has had its effect.
     pub(crate) fn wait_for(&self, key: &str) {
         let mut effects = self.effects.lock().unwrap();
         while !effects.contains_key(key) {
@@ -61,7 +61,7 @@ impl Book {
 
     fn serve(&self, stream: &TcpStream) {
         let mut reader = BufReader::new(stream);
-        while let Some(request) = Asked::read(&mut reader) {
+        while let Some(request) = KeyedRequest::read(&mut reader) {
             *self.effects.lock().unwrap().entry(request.key.clone()).or_default() += 1;
             self.changed.notify_all();
             let body = format!("{{\"done\":\"{}\"}}", request.key);
@@ -70,30 +70,30 @@ impl Book {
                 body.len()
             );
             let mut writer = stream;
-            match request.manner {
-                Manner::After(time) => {
+            match request.behaviour {
+                Behaviour::After(time) => {
                     thread::sleep(time);
                     if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
                         return;
                     }
                 }
-                Manner::CloseBefore => return,
-                Manner::CloseWithin => {
+                Behaviour::CloseBefore => return,
+                Behaviour::CloseWithin => {
                     let _gone_anyway = writer.write_all(format!("{head}{}", &body[..4]).as_bytes());
                     return;
                 }
-                Manner::Silent => thread::sleep(Duration::from_secs(600)),
+                Behaviour::Silent => thread::sleep(Duration::from_secs(600)),
             }
         }
     }
 }
 
-struct Asked {
+struct KeyedRequest {
     key: String,
-    manner: Manner,
+    behaviour: Behaviour,
 }
 
-impl Asked {
+impl KeyedRequest {
     fn read(reader: &mut BufReader<&TcpStream>) -> Option<Self> {
         let mut first = String::new();
         reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
@@ -111,25 +111,25 @@ impl Asked {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
-        let manner = match path.rsplit('/').next()? {
-            "close-before" => Manner::CloseBefore,
-            "close-within" => Manner::CloseWithin,
-            "silent" => Manner::Silent,
-            millis => Manner::After(Duration::from_millis(millis.parse().unwrap_or_default())),
+        let behaviour = match path.rsplit('/').next()? {
+            "close-before" => Behaviour::CloseBefore,
+            "close-within" => Behaviour::CloseWithin,
+            "silent" => Behaviour::Silent,
+            millis => Behaviour::After(Duration::from_millis(millis.parse().unwrap_or_default())),
         };
-        Some(Self { key, manner })
+        Some(Self { key, behaviour })
     }
 }
 
-/// What came back for one POST; `None` if the connection broke.
+/// Response to one POST.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl Response {
     fn read(stream: &mut impl BufRead) -> Option<Self> {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
@@ -152,12 +152,12 @@ impl Answer {
     }
 }
 
-/// Sends one POST on a connection of its own.
-pub(crate) fn post(to: SocketAddr, path: &str, key: &str) -> Option<Answer> {
-    Line::open(to).post_and(path, key, "close")
+/// Sends one POST on a new connection.
+pub(crate) fn post(to: SocketAddr, path: &str, key: &str) -> Option<Response> {
+    Connection::open(to).post_and(path, key, "close")
 }
 
-/// A POST with a key.
+/// Text of a POST with a key.
 pub(crate) fn request(path: &str, key: &str, then: &str) -> String {
     let body = format!("{{\"for\":\"{key}\"}}");
     format!(
@@ -167,29 +167,29 @@ pub(crate) fn request(path: &str, key: &str, then: &str) -> String {
     )
 }
 
-/// A connection that is kept, and made again when it broke.
-pub(crate) struct Line {
+/// A kept connection, reopened after it broke.
+pub(crate) struct Connection {
     to: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
 }
 
-impl Line {
+impl Connection {
     pub(crate) fn open(to: SocketAddr) -> Self {
         Self { to, stream: None }
     }
 
-    /// Sends one POST; `None` if the connection broke before its answer.
-    pub(crate) fn post(&mut self, path: &str, key: &str) -> Option<Answer> {
+    /// Sends one POST; `None` if the connection breaks before the response.
+    pub(crate) fn post(&mut self, path: &str, key: &str) -> Option<Response> {
         self.post_and(path, key, "keep-alive")
     }
 
-    fn post_and(&mut self, path: &str, key: &str, then: &str) -> Option<Answer> {
+    fn post_and(&mut self, path: &str, key: &str, then: &str) -> Option<Response> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.connect()?,
         };
         stream.get_mut().write_all(request(path, key, then).as_bytes()).ok()?;
-        let answer = Answer::read(&mut stream)?;
+        let answer = Response::read(&mut stream)?;
         self.stream = Some(stream);
         Some(answer)
     }
