@@ -11,12 +11,12 @@ pub(super) struct JsonObject<T>(pub(super) T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut order = Value::deserialize(deserializer)?;
-        if !order.is_object() {
+        let mut value = Value::deserialize(deserializer)?;
+        if !value.is_object() {
             return Err(D::Error::custom("the body is no order, expected a JSON object"));
         }
-        make_whole(&mut order);
-        serde_json::from_value(order).map(Self).map_err(D::Error::custom)
+        make_whole(&mut value);
+        serde_json::from_value(value).map(Self).map_err(D::Error::custom)
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
             assert!(read(wrong).is_err(), "{wrong}");
         }
         let resolve = "{\"fence\": 7.0, \"reason\": \"r\", \"reply\": {\"status\": 2e2}}";
-        let order = serde_json::from_str::<JsonObject<ResolveRecord>>(resolve).unwrap().0;
-        assert_eq!((order.fence, order.reply.status), (7, 200));
+        let request = serde_json::from_str::<JsonObject<ResolveRecord>>(resolve).unwrap().0;
+        assert_eq!((request.fence, request.reply.status), (7, 200));
     }
 }

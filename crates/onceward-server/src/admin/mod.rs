@@ -49,41 +49,41 @@ pub(crate) use views::{
 #[async_trait]
 pub(crate) trait AdminApi: Send + Sync {
     /// A page of records. It may be short, or empty, and not the last: `next` tells.
-    async fn records(&self, wanted: &ListRecords) -> Result<RecordPage, ApiProblem>;
+    async fn records(&self, request: &ListRecords) -> Result<RecordPage, ApiProblem>;
 
     /// One record, and what was decided about it.
     async fn record(
         &self,
-        subject: &RecordRef,
-        look: &ShowRecord,
+        record_ref: &RecordRef,
+        request: &ShowRecord,
     ) -> Result<RecordDetails, ApiProblem>;
 
     /// Decides that an operation has happened, and stores its reply.
     async fn resolve(
         &self,
-        subject: &RecordRef,
-        order: &ResolveRecord,
+        record_ref: &RecordRef,
+        request: &ResolveRecord,
     ) -> Result<RecordDetails, ApiProblem>;
 
     /// Decides that an operation has not happened and cannot any more, and frees its key.
     async fn release(
         &self,
-        subject: &RecordRef,
-        order: &ReleaseRecord,
+        record_ref: &RecordRef,
+        request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem>;
 
     /// Removes some of what is past its time.
-    async fn purge(&self, order: &PurgeRecords) -> Result<PurgeDone, ApiProblem>;
+    async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem>;
 
     /// Grants claims again after the store had lost records.
-    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem>;
+    async fn accept_loss(&self, request: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem>;
 
     /// A page of decisions, or all about one operation.
-    async fn decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem>;
+    async fn decisions(&self, request: &ListDecisions) -> Result<DecisionPage, ApiProblem>;
 
     /// How much the store holds.
     async fn stats(&self) -> Result<StoreTotals, ApiProblem>;
 
     /// Reads some records, and tells which of them cannot be read.
-    async fn verify(&self, order: &VerifyRecords) -> Result<VerifiedPage, ApiProblem>;
+    async fn verify(&self, request: &VerifyRecords) -> Result<VerifiedPage, ApiProblem>;
 }

@@ -24,7 +24,7 @@ pub(crate) struct Monitoring {
 impl Monitoring {
     /// Its routes.
     pub(crate) fn router(self) -> Router {
-        let known = "/metrics, /live and /ready are here\n";
+        let paths = "/metrics, /live and /ready are here\n";
         Router::new()
             .route("/live", get(async || text(StatusCode::OK, "alive\n")))
             .route("/ready", get(async |State(monitoring): State<Self>| monitoring.ready().await))
@@ -32,7 +32,7 @@ impl Monitoring {
                 "/metrics",
                 get(async |State(monitoring): State<Self>| monitoring.metrics().await),
             )
-            .fallback(async move || text(StatusCode::NOT_FOUND, known))
+            .fallback(async move || text(StatusCode::NOT_FOUND, paths))
             .with_state(self)
     }
 
@@ -48,8 +48,8 @@ impl Monitoring {
     async fn ready(&self) -> Response {
         let warnings = match self.probe.readiness().await {
             Readiness::Ready { warnings } => warnings,
-            Readiness::Trouble(trouble) => {
-                return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {trouble}\n"));
+            Readiness::NotReady(reason) => {
+                return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {reason}\n"));
             }
         };
         if let Some(trouble) = self.upstream.trouble() {

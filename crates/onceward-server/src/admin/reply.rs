@@ -58,8 +58,8 @@ impl Reply {
 
     /// Its body.
     pub(crate) fn body(&self) -> Result<Vec<u8>, ApiProblem> {
-        let told = |why| ApiProblem::bad_request(format!("body_base64: {why}"));
-        BASE64.decode(&self.body_base64).map_err(told)
+        let invalid = |why| ApiProblem::bad_request(format!("body_base64: {why}"));
+        BASE64.decode(&self.body_base64).map_err(invalid)
     }
 
     /// What is stored of it: all of it, as the HTTP layer replays it.
@@ -77,8 +77,8 @@ impl Reply {
         for HeaderLine { name, value } in &self.headers {
             response = response.header(name.to_ascii_lowercase(), value.trim());
         }
-        let told = |why: http::Error| ApiProblem::bad_request(format!("headers: {why}"));
-        let response = response.body(Bytes::from(body)).map_err(told)?;
+        let invalid = |why: http::Error| ApiProblem::bad_request(format!("headers: {why}"));
+        let response = response.body(Bytes::from(body)).map_err(invalid)?;
         onceward_http::outcome_of_all(response)
             .map_err(|why| ApiProblem::bad_request(why.to_string()))
     }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_replayed_is_refused_by_its_name() {
-        for (reply, told) in [
+        for (reply, reason) in [
             (Reply::new(99, Vec::new(), b""), "99"),
             (Reply::new(600, Vec::new(), b""), "600"),
             (Reply::new(204, Vec::new(), b"a"), "no body"),
@@ -136,7 +136,7 @@ mod tests {
             (Reply { status: 201, headers: Vec::new(), body_base64: "?".into() }, "body_base64"),
         ] {
             let problem = reply.outcome().unwrap_err();
-            assert!(problem.detail.contains(told), "{problem}");
+            assert!(problem.detail.contains(reason), "{problem}");
         }
     }
 }

@@ -27,7 +27,7 @@ use super::views::{
 use crate::api::{ApiProblem, CurrentApiSettings, Payload, QueryParams, RecordRef};
 
 /// Largest order: a reply in base64 that is larger than any that is kept by default.
-const ORDER_BYTES_MAX: usize = 32 << 20;
+const REQUEST_BYTES_MAX: usize = 32 << 20;
 
 /// Where callers of the admin API are asked for their tokens, and led to a service.
 #[derive(Clone)]
@@ -60,7 +60,7 @@ impl AdminRoutes {
                 )
                 .detail("/openapi.json tells what is.")
             })
-            .layer(DefaultBodyLimit::max(ORDER_BYTES_MAX))
+            .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
             .with_state(self)
     }
 }
@@ -69,19 +69,22 @@ impl AdminRoutes {
 impl FromRequestParts<AdminRoutes> for AdminService {
     type Rejection = ApiProblem;
 
-    async fn from_request_parts(parts: &mut Parts, at: &AdminRoutes) -> Result<Self, ApiProblem> {
-        let caller = at.settings.caller(&parts.headers)?;
-        let retention = at.settings.retention();
-        Ok(Self::new(Arc::clone(&at.store), at.identity.clone(), retention, caller))
+    async fn from_request_parts(
+        parts: &mut Parts,
+        routes: &AdminRoutes,
+    ) -> Result<Self, ApiProblem> {
+        let caller = routes.settings.caller(&parts.headers)?;
+        let retention = routes.settings.retention();
+        Ok(Self::new(Arc::clone(&routes.store), routes.identity.clone(), retention, caller))
     }
 }
 
 /// Why a question is not answered.
-struct Looking;
+struct ReadErrors;
 
-impl IntoResponses for Looking {
+impl IntoResponses for ReadErrors {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        refusals(&[
+        problem_responses(&[
             ("400", "That is no id, or a parameter is wrong"),
             ("401", "No token that holds"),
             ("403", "The token does not allow it"),
@@ -92,12 +95,12 @@ impl IntoResponses for Looking {
 }
 
 /// Why an order is not carried out.
-struct Deciding;
+struct WriteErrors;
 
-impl IntoResponses for Deciding {
+impl IntoResponses for WriteErrors {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        let mut all = Looking::responses();
-        all.extend(refusals(&[
+        let mut all = ReadErrors::responses();
+        all.extend(problem_responses(&[
             ("408", "The order came too slowly"),
             ("409", "There is nothing to decide, or not under this fence"),
             ("413", "The order is too large"),
@@ -108,16 +111,22 @@ impl IntoResponses for Deciding {
     }
 }
 
-fn refusals(known: &[(&str, &str)]) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+fn problem_responses(
+    errors: &[(&str, &str)],
+) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
     let problem = || Content::new(Some(Ref::from_schema_name("ApiProblem")));
-    let response = |what: &str| {
-        ResponseBuilder::new().description(what).content("application/problem+json", problem())
+    let response = |description: &str| {
+        ResponseBuilder::new()
+            .description(description)
+            .content("application/problem+json", problem())
     };
-    let told = |(status, what): &(&str, &str)| (status.to_string(), response(what).build().into());
-    known.iter().map(told).collect()
+    let entry = |(status, description): &(&str, &str)| {
+        (status.to_string(), response(description).build().into())
+    };
+    errors.iter().map(entry).collect()
 }
 
-type Answer<T> = Result<Json<T>, ApiProblem>;
+type ApiResult<T> = Result<Json<T>, ApiProblem>;
 
 /// The admin API of Onceward. `reader` and `worker` look, `operator` decides; a token with
 /// tenants sees only theirs.
@@ -158,13 +167,13 @@ async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     get,
     path = "/v1/records",
     params(ListRecords),
-    responses((status = 200, description = "A page; follow `next`", body = RecordPage), Looking)
+    responses((status = 200, description = "A page; follow `next`", body = RecordPage), ReadErrors)
 )]
 async fn records(
     service: AdminService,
-    QueryParams(wanted): QueryParams<ListRecords>,
-) -> Answer<RecordPage> {
-    Ok(Json(service.records(&wanted).await?))
+    QueryParams(request): QueryParams<ListRecords>,
+) -> ApiResult<RecordPage> {
+    Ok(Json(service.records(&request).await?))
 }
 
 /// One record by its operation's id or its own, and what was decided about it.
@@ -172,14 +181,14 @@ async fn records(
     get,
     path = "/v1/records/{id}",
     params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"), ShowRecord),
-    responses((status = 200, description = "The record", body = RecordDetails), Looking)
+    responses((status = 200, description = "The record", body = RecordDetails), ReadErrors)
 )]
 async fn record(
     service: AdminService,
     Path(id): Path<String>,
-    QueryParams(look): QueryParams<ShowRecord>,
-) -> Answer<RecordDetails> {
-    Ok(Json(service.record(&subject(&id)?, &look).await?))
+    QueryParams(request): QueryParams<ShowRecord>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.record(&record_ref(&id)?, &request).await?))
 }
 
 /// Decides that an operation has happened, and stores the reply that retries get.
@@ -191,14 +200,14 @@ async fn record(
     path = "/v1/records/{id}/resolve",
     params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
     request_body = ResolveRecord,
-    responses((status = 200, description = "Decided", body = RecordDetails), Deciding)
+    responses((status = 200, description = "Decided", body = RecordDetails), WriteErrors)
 )]
 async fn resolve(
     service: AdminService,
     Path(id): Path<String>,
-    Payload(JsonObject(order)): Payload<JsonObject<ResolveRecord>>,
-) -> Answer<RecordDetails> {
-    Ok(Json(service.resolve(&subject(&id)?, &order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<ResolveRecord>>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.resolve(&record_ref(&id)?, &request).await?))
 }
 
 /// Decides that an operation has not happened and cannot any more, and frees its key.
@@ -210,14 +219,14 @@ async fn resolve(
     path = "/v1/records/{id}/release",
     params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
     request_body = ReleaseRecord,
-    responses((status = 200, description = "Decided", body = RecordDetails), Deciding)
+    responses((status = 200, description = "Decided", body = RecordDetails), WriteErrors)
 )]
 async fn release(
     service: AdminService,
     Path(id): Path<String>,
-    Payload(JsonObject(order)): Payload<JsonObject<ReleaseRecord>>,
-) -> Answer<RecordDetails> {
-    Ok(Json(service.release(&subject(&id)?, &order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<ReleaseRecord>>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.release(&record_ref(&id)?, &request).await?))
 }
 
 /// Removes some of what is past its time. Ask again while there is `more`.
@@ -227,13 +236,13 @@ async fn release(
     post,
     path = "/v1/purge",
     request_body = PurgeRecords,
-    responses((status = 200, description = "Removed", body = PurgeDone), Deciding)
+    responses((status = 200, description = "Removed", body = PurgeDone), WriteErrors)
 )]
 async fn purge(
     service: AdminService,
-    Payload(JsonObject(order)): Payload<JsonObject<PurgeRecords>>,
-) -> Answer<PurgeDone> {
-    Ok(Json(service.purge(&order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<PurgeRecords>>,
+) -> ApiResult<PurgeDone> {
+    Ok(Json(service.purge(&request).await?))
 }
 
 /// Grants claims again after the store had lost records.
@@ -244,13 +253,13 @@ async fn purge(
     post,
     path = "/v1/accept-loss",
     request_body = AcceptLoss,
-    responses((status = 200, description = "Claims are granted", body = AcceptLossDone), Deciding)
+    responses((status = 200, description = "Claims are granted", body = AcceptLossDone), WriteErrors)
 )]
 async fn accept_loss(
     service: AdminService,
-    Payload(JsonObject(order)): Payload<JsonObject<AcceptLoss>>,
-) -> Answer<AcceptLossDone> {
-    Ok(Json(service.accept_loss(&order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<AcceptLoss>>,
+) -> ApiResult<AcceptLossDone> {
+    Ok(Json(service.accept_loss(&request).await?))
 }
 
 /// One operation, and what was decided about it.
@@ -258,15 +267,17 @@ async fn accept_loss(
     get,
     path = "/v1/operations/{id}",
     params(("id" = String, Path, description = "The operation's id", pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"), ShowRecord),
-    responses((status = 200, description = "Its record", body = RecordDetails), Looking)
+    responses((status = 200, description = "Its record", body = RecordDetails), ReadErrors)
 )]
 async fn operation(
     service: AdminService,
     Path(id): Path<String>,
-    QueryParams(look): QueryParams<ShowRecord>,
-) -> Answer<RecordDetails> {
-    match subject(&id)? {
-        operation @ RecordRef::Operation(_) => Ok(Json(service.record(&operation, &look).await?)),
+    QueryParams(request): QueryParams<ShowRecord>,
+) -> ApiResult<RecordDetails> {
+    match record_ref(&id)? {
+        operation @ RecordRef::Operation(_) => {
+            Ok(Json(service.record(&operation, &request).await?))
+        }
         RecordRef::Record(_) => Err(ApiProblem::bad_request("An operation's id is a UUID.")),
     }
 }
@@ -276,22 +287,22 @@ async fn operation(
     get,
     path = "/v1/decisions",
     params(ListDecisions),
-    responses((status = 200, description = "A page; follow `next`", body = DecisionPage), Looking)
+    responses((status = 200, description = "A page; follow `next`", body = DecisionPage), ReadErrors)
 )]
 async fn decisions(
     service: AdminService,
-    QueryParams(trail): QueryParams<ListDecisions>,
-) -> Answer<DecisionPage> {
-    Ok(Json(service.decisions(&trail).await?))
+    QueryParams(request): QueryParams<ListDecisions>,
+) -> ApiResult<DecisionPage> {
+    Ok(Json(service.decisions(&request).await?))
 }
 
 /// How much the store holds.
 #[utoipa::path(
     get,
     path = "/v1/stats",
-    responses((status = 200, description = "The totals", body = StoreTotals), Looking)
+    responses((status = 200, description = "The totals", body = StoreTotals), ReadErrors)
 )]
-async fn stats(service: AdminService) -> Answer<StoreTotals> {
+async fn stats(service: AdminService) -> ApiResult<StoreTotals> {
     Ok(Json(service.stats().await?))
 }
 
@@ -300,15 +311,15 @@ async fn stats(service: AdminService) -> Answer<StoreTotals> {
     post,
     path = "/v1/verify",
     request_body = VerifyRecords,
-    responses((status = 200, description = "What was read", body = VerifiedPage), Deciding)
+    responses((status = 200, description = "What was read", body = VerifiedPage), WriteErrors)
 )]
 async fn verify(
     service: AdminService,
-    Payload(JsonObject(order)): Payload<JsonObject<VerifyRecords>>,
-) -> Answer<VerifiedPage> {
-    Ok(Json(service.verify(&order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<VerifyRecords>>,
+) -> ApiResult<VerifiedPage> {
+    Ok(Json(service.verify(&request).await?))
 }
 
-fn subject(id: &str) -> Result<RecordRef, ApiProblem> {
+fn record_ref(id: &str) -> Result<RecordRef, ApiProblem> {
     id.parse().map_err(|wrong| ApiProblem::bad_request(format!("{wrong}")))
 }

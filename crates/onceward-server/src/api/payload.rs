@@ -125,20 +125,20 @@ mod tests {
         _key: String,
     }
 
-    fn told(text: &str) -> String {
+    fn error(text: &str) -> String {
         read_json::<Body>(text.as_bytes()).unwrap_err().detail
     }
 
     #[test]
     fn what_is_wrong_is_told_and_what_was_sent_is_not() {
-        assert_eq!(told(r#"{"key": 4711}"#), "`key` must be a string.");
-        assert_eq!(told("{}"), "The field `key` is missing.");
-        assert_eq!(told(r#"{"key": "a", "key": "b"}"#), "The field `key` occurs twice.");
-        assert_eq!(told(r#"{"canary": 1}"#), "There is an unknown field; known are `key`.");
-        assert_eq!(told("canary"), "The body is not JSON: see line 1 column 1.");
-        assert_eq!(told(r#"{"key":"a"} canary"#), "The body is not JSON: see line 1 column 13.");
+        assert_eq!(error(r#"{"key": 4711}"#), "`key` must be a string.");
+        assert_eq!(error("{}"), "The field `key` is missing.");
+        assert_eq!(error(r#"{"key": "a", "key": "b"}"#), "The field `key` occurs twice.");
+        assert_eq!(error(r#"{"canary": 1}"#), "There is an unknown field; known are `key`.");
+        assert_eq!(error("canary"), "The body is not JSON: see line 1 column 1.");
+        assert_eq!(error(r#"{"key":"a"} canary"#), "The body is not JSON: see line 1 column 13.");
         for text in [r#"{"key": ["canary"]}"#, r#"{"key": "canary" canary"#, r#""canary""#] {
-            assert!(!told(text).contains("canary"), "{text}");
+            assert!(!error(text).contains("canary"), "{text}");
         }
     }
 }

@@ -31,13 +31,13 @@ pub(crate) struct ApiProblem {
     /// Whether the same request can succeed later.
     pub(crate) retryable: bool,
     #[serde(flatten)]
-    more: Box<More>,
+    extensions: Box<Extensions>,
 }
 
 /// What some problems tell beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-struct More {
+struct Extensions {
     /// The id of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
@@ -62,7 +62,7 @@ impl ApiProblem {
             code,
             detail: String::new(),
             retryable: false,
-            more: Box::default(),
+            extensions: Box::default(),
         }
     }
 
@@ -83,17 +83,17 @@ impl ApiProblem {
     }
 
     pub(crate) fn operation(mut self, operation: &OperationId) -> Self {
-        self.more.operation_id = Some(operation.to_string());
+        self.extensions.operation_id = Some(operation.to_string());
         self
     }
 
     pub(crate) fn retry_after(mut self, delay: Duration) -> Self {
-        self.more.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        self.extensions.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         self.retryable()
     }
 
     pub(crate) fn differs(mut self, parts: Vec<String>) -> Self {
-        self.more.differs = parts;
+        self.extensions.differs = parts;
         self
     }
 
@@ -145,7 +145,7 @@ impl fmt::Display for ApiProblem {
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
-        let retry_after = self.more.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
+        let retry_after = self.extensions.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

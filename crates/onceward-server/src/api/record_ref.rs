@@ -20,15 +20,15 @@ pub(crate) enum RecordRef {
     "{0:?} is neither an operation's id (a UUID) nor a record's (64 hexadecimal digits); \
      `onceward records list` shows both"
 )]
-pub(crate) struct NoSubject(String);
+pub(crate) struct InvalidRecordRef(String);
 
 impl FromStr for RecordRef {
-    type Err = NoSubject;
+    type Err = InvalidRecordRef;
 
-    fn from_str(text: &str) -> Result<Self, NoSubject> {
+    fn from_str(text: &str) -> Result<Self, InvalidRecordRef> {
         let record = record_id(text).map(Self::Record);
         let operation = || text.parse().ok().map(Self::Operation);
-        record.or_else(operation).ok_or_else(|| NoSubject(text.chars().take(80).collect()))
+        record.or_else(operation).ok_or_else(|| InvalidRecordRef(text.chars().take(80).collect()))
     }
 }
 
@@ -65,8 +65,8 @@ mod tests {
         let operation = "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b";
         assert_eq!(operation.parse::<RecordRef>().unwrap().to_string(), operation);
         for wrong in ["", "12", "+1", &"g".repeat(64), &"+1".repeat(32)] {
-            let told = wrong.parse::<RecordRef>().unwrap_err().to_string();
-            assert!(told.contains("records list"), "{told}");
+            let error = wrong.parse::<RecordRef>().unwrap_err().to_string();
+            assert!(error.contains("records list"), "{error}");
         }
     }
 }

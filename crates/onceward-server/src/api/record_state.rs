@@ -44,8 +44,8 @@ impl From<StateName> for RecordState {
 }
 
 impl From<RecordState> for StateName {
-    fn from(standing: RecordState) -> Self {
-        match standing {
+    fn from(state: RecordState) -> Self {
+        match state {
             RecordState::Running => Self::Running,
             RecordState::Completed => Self::Completed,
             RecordState::Failed => Self::Failed,

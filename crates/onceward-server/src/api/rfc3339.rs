@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn a_moment_is_read_as_it_is_written_however_late() {
         for millis in [0, 1_700_000_000_123, LAST_MS, u64::MAX] {
-            let moment = Rfc3339::from(Timestamp::from_millis(millis));
-            let text = serde_json::to_string(&moment).unwrap();
-            assert_eq!(serde_json::from_str::<Rfc3339>(&text).unwrap(), moment, "{text}");
+            let time = Rfc3339::from(Timestamp::from_millis(millis));
+            let text = serde_json::to_string(&time).unwrap();
+            assert_eq!(serde_json::from_str::<Rfc3339>(&text).unwrap(), time, "{text}");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::resolver::{self, ConfiguredResolver, ResolverError};
 use crate::telemetry::Metrics;
 
 pub(crate) use open::OpenError;
-pub(crate) use open::{check, directory, identity, open, open_beside, open_seals};
+pub(crate) use open::{check, directory, identity, open, open_for_command, open_sealed};
 pub(crate) use probe::{Readiness, StoreProbe};
 
 /// The store and the engine on it. They outlive reloads of the configuration.

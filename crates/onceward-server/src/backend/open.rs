@@ -44,7 +44,7 @@ pub(crate) fn identity(settings: &config::Store) -> Result<Identity, NotSet> {
 /// Opens the store that a configuration names, and logs what is wrong with it.
 pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenError> {
     let opened = sealed(settings)?.open().await;
-    let store = opened.map_err(|error| refused(settings, &error, advice(&error)))?;
+    let store = opened.map_err(|error| open_error(settings, &error, advice(&error)))?;
     log_health(&*store).await;
     Ok(store)
 }
@@ -52,20 +52,21 @@ pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenEr
 /// Checks the store's settings and reads its sealing keys. Opens nothing.
 pub(crate) fn check(settings: &config::Store) -> Result<(), OpenError> {
     keys(settings)?;
-    connect(settings).check().map_err(|error| refused(settings, &error, ""))
+    connect(settings).check().map_err(|error| open_error(settings, &error, ""))
 }
 
 /// Opens it for a command, which a gateway may have been quicker than.
-pub(crate) async fn open_beside(settings: &config::Store) -> Result<SharedStore, OpenError> {
-    sealed(settings)?.open().await.map_err(|error| not_beside(settings, &error))
+pub(crate) async fn open_for_command(settings: &config::Store) -> Result<SharedStore, OpenError> {
+    sealed(settings)?.open().await.map_err(|error| command_open_error(settings, &error))
 }
 
 /// Opens it for whoever works on the seals themselves; `None` if nothing is sealed.
-pub(crate) async fn open_seals(
+pub(crate) async fn open_sealed(
     settings: &config::Store,
 ) -> Result<Option<Sealed<dyn FullStore>>, OpenError> {
     let Some(keys) = keys(settings)? else { return Ok(None) };
-    let store = connect(settings).open().await.map_err(|error| not_beside(settings, &error))?;
+    let store =
+        connect(settings).open().await.map_err(|error| command_open_error(settings, &error))?;
     Ok(Some(Sealed::new(store, keys)))
 }
 
@@ -92,17 +93,17 @@ fn sealed(settings: &config::Store) -> Result<Connect, OpenError> {
 }
 
 fn keys(settings: &config::Store) -> Result<Option<Keys>, OpenError> {
-    let refused = |error: KeysError| OpenError::Keys(error.to_string());
+    let error = |error: KeysError| OpenError::Keys(error.to_string());
     let variable = settings.sealing_keys_env.as_ref().map(|it| Keys::from_env(it));
     let file = || settings.sealing_keys_file.as_ref().map(Keys::from_file);
-    variable.or_else(file).transpose().map_err(refused)
+    variable.or_else(file).transpose().map_err(error)
 }
 
-fn refused(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
+fn open_error(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
     OpenError::Store { url: settings.url.clone(), why: error_chain(error), advice }
 }
 
-fn not_beside(settings: &config::Store, error: &ConnectError) -> OpenError {
+fn command_open_error(settings: &config::Store, error: &ConnectError) -> OpenError {
     let advice = match error {
         ConnectError::Embedded(embedded::OpenError::Locked { .. }) => {
             "; or, if that is a gateway, ask it: --admin http://ADDRESS, with a token of its \
@@ -110,7 +111,7 @@ fn not_beside(settings: &config::Store, error: &ConnectError) -> OpenError {
         }
         other => advice(other),
     };
-    refused(settings, error, advice)
+    open_error(settings, error, advice)
 }
 
 /// What an operator can do about a server that does not let us in.

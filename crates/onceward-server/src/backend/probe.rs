@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 /// Longer than any call of a store that is well.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Looks at the store for operators. Counting can mean to look at every record, so it is
 /// done no more often than the store bears.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct StoreProbe {
     store: SharedStore,
     every: Duration,
-    last: Arc<Mutex<Last>>,
+    last: Arc<Mutex<LastCount>>,
 }
 
 /// Whether requests can be guarded.
@@ -26,18 +26,18 @@ pub(crate) enum Readiness {
     /// Claims are granted; what may soon keep the store from that.
     Ready { warnings: Vec<String> },
     /// No claims are granted, and why.
-    Trouble(String),
+    NotReady(String),
 }
 
-async fn look(store: &dyn FullStore) -> Result<Health, StoreError> {
-    let nothing = RecordId::from_bytes([0; 32]);
-    store.get(&nothing).await?;
+async fn check(store: &dyn FullStore) -> Result<Health, StoreError> {
+    let no_key = RecordId::from_bytes([0; 32]);
+    store.get(&no_key).await?;
     store.health().await
 }
 
 /// Logs what an operator should know of a store that was just opened.
 pub(crate) async fn log_health(store: &dyn FullStore) {
-    match timeout(PATIENCE, store.health()).await {
+    match timeout(PROBE_TIMEOUT, store.health()).await {
         Ok(Ok(Health { refuses, warnings })) => {
             if let Some(why) = refuses {
                 tracing::error!("the store grants no claims: {why}");
@@ -45,13 +45,13 @@ pub(crate) async fn log_health(store: &dyn FullStore) {
             warnings.iter().for_each(|warning| tracing::warn!("the store: {warning}"));
         }
         Ok(Err(error)) => tracing::warn!(%error, "the store"),
-        Err(_late) => tracing::warn!("the store does not answer in {PATIENCE:?}"),
+        Err(_late) => tracing::warn!("the store does not answer in {PROBE_TIMEOUT:?}"),
     }
 }
 
 /// The last count, and when the next may be.
 #[derive(Default)]
-struct Last {
+struct LastCount {
     stats: Option<Stats>,
     next: Option<Instant>,
 }
@@ -63,18 +63,18 @@ impl StoreProbe {
 
     /// Whether the store answers and grants claims. Asks for a record that no key has.
     pub(crate) async fn readiness(&self) -> Readiness {
-        match timeout(PATIENCE, look(&*self.store)).await {
-            Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::Trouble(why),
+        match timeout(PROBE_TIMEOUT, check(&*self.store)).await {
+            Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::NotReady(why),
             Ok(Ok(Health { refuses: None, warnings })) => Readiness::Ready { warnings },
-            Ok(Err(error)) => Readiness::Trouble(error.to_string()),
-            Err(_late) => Readiness::Trouble(format!("no answer in {PATIENCE:?}")),
+            Ok(Err(error)) => Readiness::NotReady(error.to_string()),
+            Err(_late) => Readiness::NotReady(format!("no answer in {PROBE_TIMEOUT:?}")),
         }
     }
 
     /// How much it holds, or did when it was counted last.
     pub(crate) async fn stats(&self) -> Option<Stats> {
         if self.is_due()
-            && let Ok(Ok(stats)) = timeout(PATIENCE, self.store.stats()).await
+            && let Ok(Ok(stats)) = timeout(PROBE_TIMEOUT, self.store.stats()).await
         {
             self.last.lock().stats = Some(stats);
         }
@@ -101,27 +101,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn trouble_is_told_and_goes_away() {
         let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
-        let census = StoreProbe::new(store.clone(), Duration::ZERO);
+        let probe = StoreProbe::new(store.clone(), Duration::ZERO);
         let ready = Readiness::Ready { warnings: Vec::new() };
-        assert_eq!(census.readiness().await, ready);
+        assert_eq!(probe.readiness().await, ready);
         store.on_next(1, Call::Admin, Fault::Fail);
-        assert!(matches!(census.readiness().await, Readiness::Trouble(_)));
+        assert!(matches!(probe.readiness().await, Readiness::NotReady(_)));
         store.on_next(1, Call::Admin, Fault::Hang);
-        let late = Readiness::Trouble("no answer in 3s".to_owned());
-        assert_eq!(census.readiness().await, late);
-        assert_eq!(census.readiness().await, ready);
+        let late = Readiness::NotReady("no answer in 3s".to_owned());
+        assert_eq!(probe.readiness().await, late);
+        assert_eq!(probe.readiness().await, ready);
     }
 
     #[tokio::test(start_paused = true)]
     async fn records_are_counted_no_more_often_than_allowed() {
         let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
-        let census = StoreProbe::new(store.clone(), Duration::from_secs(60));
-        assert!(census.stats().await.is_some());
+        let probe = StoreProbe::new(store.clone(), Duration::from_secs(60));
+        assert!(probe.stats().await.is_some());
         store.on_every(Call::Admin, Fault::Hang);
         let begun = Instant::now();
-        assert!(census.stats().await.is_some());
+        assert!(probe.stats().await.is_some());
         assert_eq!(begun.elapsed(), Duration::ZERO);
         tokio::time::sleep(Duration::from_secs(61)).await;
-        assert!(census.stats().await.is_some(), "the last count");
+        assert!(probe.stats().await.is_some(), "the last count");
     }
 }

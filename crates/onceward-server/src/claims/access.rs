@@ -12,41 +12,41 @@ use crate::api::{ApiProblem, Caller};
 use crate::config::Role;
 
 /// Somebody who may look.
-pub(super) struct Reader(pub(super) Arc<Caller>);
+pub(super) struct ReaderCaller(pub(super) Arc<Caller>);
 
 /// Somebody who may claim.
-pub(super) struct Worker(pub(super) Arc<Caller>);
+pub(super) struct WorkerCaller(pub(super) Arc<Caller>);
 
-impl FromRequestParts<Arc<Claims>> for Reader {
+impl FromRequestParts<Arc<Claims>> for ReaderCaller {
     type Rejection = ApiProblem;
 
     async fn from_request_parts(
         parts: &mut Parts,
         claims: &Arc<Claims>,
     ) -> Result<Self, ApiProblem> {
-        admitted(parts, claims, Role::Reader).map(Self)
+        caller_with_role(parts, claims, Role::Reader).map(Self)
     }
 }
 
-impl FromRequestParts<Arc<Claims>> for Worker {
+impl FromRequestParts<Arc<Claims>> for WorkerCaller {
     type Rejection = ApiProblem;
 
     async fn from_request_parts(
         parts: &mut Parts,
         claims: &Arc<Claims>,
     ) -> Result<Self, ApiProblem> {
-        admitted(parts, claims, Role::Worker).map(Self)
+        caller_with_role(parts, claims, Role::Worker).map(Self)
     }
 }
 
-fn admitted(parts: &Parts, claims: &Claims, role: Role) -> Result<Arc<Caller>, ApiProblem> {
+fn caller_with_role(parts: &Parts, claims: &Claims, role: Role) -> Result<Arc<Caller>, ApiProblem> {
     let caller = claims.settings.caller(&parts.headers)?;
     caller.must_be(role)?;
     Ok(caller)
 }
 
 /// Whether a tenant's records exist for somebody. Onceward's own exist for nobody here.
-pub(super) fn exists_for(caller: &Caller, tenant: &str) -> bool {
+pub(super) fn can_see(caller: &Caller, tenant: &str) -> bool {
     tenant != INTERNAL_TENANT && caller.sees(tenant)
 }
 

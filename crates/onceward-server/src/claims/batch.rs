@@ -12,12 +12,12 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::Claims;
-use super::access::Worker;
+use super::access::WorkerCaller;
 use super::claim::{ClaimBody, ClaimResponse};
 use super::lease::Lease;
-use super::openapi::Refusals;
+use super::openapi::RequestErrors;
 use super::result::{BytesBody, ClaimResult};
-use super::settle::{Applied, Word};
+use super::settle::{Applied, LeaseAction};
 use crate::api::{ApiProblem, Caller, Payload, read_json};
 
 /// Items of a batch: more would hold up what comes behind it.
@@ -26,7 +26,7 @@ const ITEMS_MAX: usize = 100;
 /// Many things to do once.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ClaimsBatch {
+pub(super) struct ClaimBatch {
     /// Each as in `POST /v1/claims`. What is wrong with one is told in its place.
     #[schema(value_type = Vec<Object>, min_items = 1, max_items = 100)]
     claims: Items,
@@ -34,14 +34,14 @@ pub(super) struct ClaimsBatch {
 
 /// What became of each, in order.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ClaimsAnswers {
-    answers: Vec<ClaimsAnswer>,
+pub(super) struct ClaimBatchResponse {
+    answers: Vec<ClaimBatchItem>,
 }
 
 /// What `POST /v1/claims` would have answered.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum ClaimsAnswer {
+enum ClaimBatchItem {
     /// With status 200.
     Claim(ClaimResponse),
     /// With the problem's status.
@@ -51,7 +51,7 @@ enum ClaimsAnswer {
 /// Many words about claims.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SettlementsBatch {
+pub(super) struct SettlementBatch {
     /// Each as in `POST /v1/claims/…`, with `action` for the end of the path. What is wrong
     /// with one is told in its place.
     #[schema(value_type = Vec<Object>, min_items = 1, max_items = 100)]
@@ -60,14 +60,14 @@ pub(super) struct SettlementsBatch {
 
 /// What became of each, in order.
 #[derive(Serialize, ToSchema)]
-pub(super) struct SettlementsAnswers {
-    answers: Vec<SettlementsAnswer>,
+pub(super) struct SettlementBatchResponse {
+    answers: Vec<SettlementBatchItem>,
 }
 
 /// What the request would have been answered by itself.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum SettlementsAnswer {
+enum SettlementBatchItem {
     /// With status 200.
     Settlement(Applied),
     /// With the problem's status.
@@ -84,7 +84,7 @@ struct SettlementItem {
     result: Option<Box<RawValue>>,
     bytes: Option<BytesBody>,
     #[serde(rename = "for")]
-    time: Option<String>,
+    duration: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -104,23 +104,23 @@ enum Action {
     post,
     path = "/v1/claims/batch",
     operation_id = "claim_batch",
-    request_body = ClaimsBatch,
-    responses((status = 200, body = ClaimsAnswers, description = "What became of each"), Refusals)
+    request_body = ClaimBatch,
+    responses((status = 200, body = ClaimBatchResponse, description = "What became of each"), RequestErrors)
 )]
 pub(super) async fn claims(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
-    Payload(ClaimsBatch { claims: Items(items) }): Payload<ClaimsBatch>,
-) -> Json<ClaimsAnswers> {
+    WorkerCaller(caller): WorkerCaller,
+    Payload(ClaimBatch { claims: Items(items) }): Payload<ClaimBatch>,
+) -> Json<ClaimBatchResponse> {
     let claim = async |item: Box<RawValue>| {
         let body: ClaimBody = read_json(item.get().as_bytes())?;
         claims.claim(&caller, body).await
     };
     let answer = async |item| match claim(item).await {
-        Ok(answer) => ClaimsAnswer::Claim(answer),
-        Err(problem) => ClaimsAnswer::Problem(problem),
+        Ok(answer) => ClaimBatchItem::Claim(answer),
+        Err(problem) => ClaimBatchItem::Problem(problem),
     };
-    Json(ClaimsAnswers { answers: join_all(items.into_iter().map(answer)).await })
+    Json(ClaimBatchResponse { answers: join_all(items.into_iter().map(answer)).await })
 }
 
 /// Renew, complete, fail, give up or release many claims at once.
@@ -130,22 +130,22 @@ pub(super) async fn claims(
     post,
     path = "/v1/settlements/batch",
     operation_id = "settle_batch",
-    request_body = SettlementsBatch,
+    request_body = SettlementBatch,
     responses(
-        (status = 200, body = SettlementsAnswers, description = "What became of each"),
-        Refusals
+        (status = 200, body = SettlementBatchResponse, description = "What became of each"),
+        RequestErrors
     )
 )]
 pub(super) async fn settlements(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
-    Payload(SettlementsBatch { settlements: Items(items) }): Payload<SettlementsBatch>,
-) -> Json<SettlementsAnswers> {
+    WorkerCaller(caller): WorkerCaller,
+    Payload(SettlementBatch { settlements: Items(items) }): Payload<SettlementBatch>,
+) -> Json<SettlementBatchResponse> {
     let answer = async |item| match settle(&claims, &caller, item).await {
-        Ok(applied) => SettlementsAnswer::Settlement(applied),
-        Err(problem) => SettlementsAnswer::Problem(problem),
+        Ok(applied) => SettlementBatchItem::Settlement(applied),
+        Err(problem) => SettlementBatchItem::Problem(problem),
     };
-    Json(SettlementsAnswers { answers: join_all(items.into_iter().map(answer)).await })
+    Json(SettlementBatchResponse { answers: join_all(items.into_iter().map(answer)).await })
 }
 
 async fn settle(
@@ -154,29 +154,29 @@ async fn settle(
     item: Box<RawValue>,
 ) -> Result<Applied, ApiProblem> {
     let item: SettlementItem = read_json(item.get().as_bytes())?;
-    let (lease, word) = item.split()?;
-    claims.hear(caller, &lease, word).await
+    let (lease, action) = item.split()?;
+    claims.apply(caller, &lease, action).await
 }
 
 impl SettlementItem {
-    fn split(self) -> Result<(Lease, Word), ApiProblem> {
-        let Self { action, lease, result, bytes, time } = self;
+    fn split(self) -> Result<(Lease, LeaseAction), ApiProblem> {
+        let Self { action, lease, result, bytes, duration } = self;
         let has_result = result.is_some() || bytes.is_some();
         if has_result && !matches!(action, Action::Complete | Action::Fail) {
             return Err(ApiProblem::bad_request("only complete and fail have a result"));
         }
-        if time.is_some() && action != Action::Renew {
+        if duration.is_some() && action != Action::Renew {
             return Err(ApiProblem::bad_request("only renew has a time to last (for)"));
         }
         let result = ClaimResult { result, bytes };
-        let word = match action {
-            Action::Renew => Word::Renew { time },
-            Action::Complete => Word::Settle(Settlement::Complete(result.into_outcome()?)),
-            Action::Fail => Word::Settle(Settlement::Fail(result.into_outcome()?)),
-            Action::Unknown => Word::Settle(Settlement::Unknown),
-            Action::Release => Word::Settle(Settlement::Release),
+        let action = match action {
+            Action::Renew => LeaseAction::Renew { duration },
+            Action::Complete => LeaseAction::Settle(Settlement::Complete(result.into_outcome()?)),
+            Action::Fail => LeaseAction::Settle(Settlement::Fail(result.into_outcome()?)),
+            Action::Unknown => LeaseAction::Settle(Settlement::Unknown),
+            Action::Release => LeaseAction::Settle(Settlement::Release),
         };
-        Ok((lease, word))
+        Ok((lease, action))
     }
 }
 

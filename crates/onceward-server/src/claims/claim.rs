@@ -16,16 +16,16 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Claims;
-use super::access::{Worker, exists_for, tenant_forbidden};
+use super::access::{WorkerCaller, can_see, tenant_forbidden};
 use super::fingerprint::ClaimFingerprint;
 use super::lease::{self, Lease};
-use super::openapi::{Refusals, Rejections};
+use super::openapi::{ClaimErrors, RequestErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::sending::Owner;
+use super::sending::TokenSource;
 use crate::api::{ApiProblem, Caller, Payload};
 
 /// The tenant and the caller where nobody is told apart, as in the gateway.
-pub(super) const ONLY: &str = "-";
+pub(super) const UNNAMED: &str = "-";
 
 /// How soon to ask again while somebody else is at work.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -69,7 +69,7 @@ pub(super) struct ClaimBody {
     /// What exactly is asked for, as a digest of the worker's own; or `payload`.
     #[schema(min_length = 1, max_length = 255)]
     fingerprint: Option<String>,
-    /// What exactly is asked for, as any JSON: compared by its meaning, and not kept. Or
+    /// What exactly is asked for, as any JSON: compared by its content, and not kept. Or
     /// `fingerprint`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Value, required = false)]
@@ -157,11 +157,11 @@ pub(super) enum ClaimResponse {
     path = "/v1/claims",
     operation_id = "claim",
     request_body = ClaimBody,
-    responses((status = 200, body = ClaimResponse, description = "What to do"), Rejections, Refusals)
+    responses((status = 200, body = ClaimResponse, description = "What to do"), ClaimErrors, RequestErrors)
 )]
 pub(super) async fn post(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(body): Payload<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, ApiProblem> {
     claims.claim(&caller, body).await.map(Json)
@@ -173,20 +173,20 @@ impl Claims {
         caller: &Caller,
         body: ClaimBody,
     ) -> Result<ClaimResponse, ApiProblem> {
-        let (scope, key) = named(
+        let (scope, key) = scope_and_key(
             caller,
             body.tenant.as_deref(),
             body.caller.as_deref(),
             &body.operation,
             &body.key,
         )?;
-        let meaning = ClaimFingerprint::read(body.fingerprint, body.payload)?;
-        let time = lease::time(body.lease.as_deref(), &self.limits)?;
+        let content = ClaimFingerprint::parse(body.fingerprint, body.payload)?;
+        let duration = lease::duration(body.lease.as_deref(), &self.limits)?;
         let id = self.engine.identity().record_id(&scope, &key);
-        let (fingerprint, parts) = meaning.fingerprint();
+        let (fingerprint, parts) = content.fingerprint();
         let (owner, drawn_by) = match body.owner {
-            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), Owner::Theirs),
-            None => (OwnerToken::draw(&self.ambient), Owner::Ours),
+            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), TokenSource::Worker),
+            None => (OwnerToken::draw(&self.ambient), TokenSource::Server),
         };
         let request = ClaimRequest {
             id,
@@ -196,13 +196,13 @@ impl Claims {
             key: None,
             fingerprint,
             sketch: self.engine.identity().sketch(&id, &parts),
-            lease: time,
+            lease: duration,
             lapsed: body.on_lapse.into(),
         };
         match self.send(&request, drawn_by).await? {
             Claim::Granted { lease, operation, attempt } => Ok(ClaimResponse::Granted {
                 operation_id: operation.to_string(),
-                lease: Lease::granted(&id, owner, lease, time),
+                lease: Lease::granted(&id, owner, lease, duration),
                 attempt,
                 downstream_key: DownstreamKey::of(&operation).as_str().to_owned(),
             }),
@@ -222,7 +222,7 @@ impl Claims {
             }
             Claim::Mismatch { first } => {
                 let difference = self.engine.identity().compare(&id, &first, &parts);
-                Err(ApiProblem::of(Code::KeyReused).differs(meaning.differences(difference)))
+                Err(ApiProblem::of(Code::KeyReused).differs(content.differences(difference)))
             }
             Claim::Expired => Err(ApiProblem::of(Code::KeyExpired)),
         }
@@ -230,18 +230,18 @@ impl Claims {
 }
 
 /// Whose key it is and which, if the caller may claim there.
-pub(super) fn named(
+pub(super) fn scope_and_key(
     caller: &Caller,
     tenant: Option<&str>,
     on_behalf_of: Option<&str>,
     operation: &str,
     key: &str,
 ) -> Result<(Scope, Key), ApiProblem> {
-    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(ONLY);
-    if !exists_for(caller, tenant) {
+    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(UNNAMED);
+    if !can_see(caller, tenant) {
         return Err(tenant_forbidden());
     }
-    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(ONLY), operation);
+    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(UNNAMED), operation);
     let scope = scope.map_err(|error| invalid_scope(&error))?;
     let key = Key::new(key);
     let key = key.map_err(|error| ApiProblem::of(Code::InvalidKey).detail(error.to_string()))?;

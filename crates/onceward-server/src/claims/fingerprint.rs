@@ -12,15 +12,15 @@ pub(super) const FINGERPRINT_CHARS_MAX: usize = 255;
 /// What a claim says it is about.
 pub(super) enum ClaimFingerprint {
     /// The key says it all.
-    Nothing,
+    KeyOnly,
     /// The worker has made a fingerprint itself.
-    Named(String),
+    Custom(String),
     /// The payload counts, by its exact meaning.
     Payload(Box<RawValue>),
 }
 
 impl ClaimFingerprint {
-    pub(super) fn read(
+    pub(super) fn parse(
         fingerprint: Option<String>,
         payload: Option<Box<RawValue>>,
     ) -> Result<Self, ApiProblem> {
@@ -29,13 +29,13 @@ impl ClaimFingerprint {
                 Err(ApiProblem::bad_request("send fingerprint or payload, and not both"))
             }
             (Some(name), None) if (1..=FINGERPRINT_CHARS_MAX).contains(&name.chars().count()) => {
-                Ok(Self::Named(name))
+                Ok(Self::Custom(name))
             }
             (Some(_), None) => Err(ApiProblem::bad_request(format!(
                 "fingerprint has 1 to {FINGERPRINT_CHARS_MAX} characters; make a digest of what is longer"
             ))),
             (None, Some(payload)) => Ok(Self::Payload(payload)),
-            (None, None) => Ok(Self::Nothing),
+            (None, None) => Ok(Self::KeyOnly),
         }
     }
 
@@ -43,8 +43,8 @@ impl ClaimFingerprint {
     /// equal.
     pub(super) fn fingerprint(&self) -> (Fingerprint, Vec<Part>) {
         match self {
-            Self::Nothing => (Fingerprint::of_parts(&[b"claims v1"]), Vec::new()),
-            Self::Named(name) => {
+            Self::KeyOnly => (Fingerprint::of_parts(&[b"claims v1"]), Vec::new()),
+            Self::Custom(name) => {
                 (Fingerprint::of_parts(&[b"claims v1", name.as_bytes()]), Vec::new())
             }
             Self::Payload(payload) => json_fingerprint(payload.get().as_bytes()),
@@ -54,7 +54,7 @@ impl ClaimFingerprint {
     /// Names the parts that differ, as `payload:/amount`. Never a value.
     pub(super) fn differences(&self, difference: Difference) -> Vec<String> {
         match self {
-            Self::Nothing | Self::Named(_) => vec!["fingerprint".into()],
+            Self::KeyOnly | Self::Custom(_) => vec!["fingerprint".into()],
             Self::Payload(payload) => {
                 let parts = json_differences(payload.get().as_bytes(), difference);
                 parts.into_iter().map(|part| format!("payload:{part}")).collect()

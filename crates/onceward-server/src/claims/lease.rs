@@ -59,19 +59,19 @@ impl Lease {
         id: &RecordId,
         owner: OwnerToken,
         lease: core::Lease,
-        time: Duration,
+        duration: Duration,
     ) -> Self {
         Self {
             record: id.to_string(),
             owner: Uuid::from_bytes(*owner.expose()),
             fence: lease.fence.0,
             expires_at: Some(Rfc3339::from(lease.until).to_string()),
-            expires_in_ms: Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            expires_in_ms: Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 
     /// The record, and who speaks.
-    pub(super) fn read(&self) -> Result<(RecordId, Holder), ApiProblem> {
+    pub(super) fn parse(&self) -> Result<(RecordId, Holder), ApiProblem> {
         let id = record_id(&self.record).ok_or_else(|| {
             ApiProblem::bad_request("lease.record is not the 64 hexadecimal digits of a grant")
         })?;
@@ -81,11 +81,14 @@ impl Lease {
 }
 
 /// How long a lease is to last: what was asked for, if that may be.
-pub(super) fn time(asked: Option<&str>, settings: &config::Claims) -> Result<Duration, ApiProblem> {
-    let Some(asked) = asked else { return Ok(settings.lease.0) };
+pub(super) fn duration(
+    requested: Option<&str>,
+    settings: &config::Claims,
+) -> Result<Duration, ApiProblem> {
+    let Some(text) = requested else { return Ok(settings.lease.0) };
     let (min, max) = (settings.lease_min, settings.lease_max);
-    let time = humantime::parse_duration(asked).ok();
-    time.filter(|time| (min.0..=max.0).contains(time)).ok_or_else(|| {
+    let duration = humantime::parse_duration(text).ok();
+    duration.filter(|it| (min.0..=max.0).contains(it)).ok_or_else(|| {
         ApiProblem::bad_request(format!("a lease lasts from \"{min}\" to \"{max}\", as in \"30s\""))
     })
 }
@@ -109,11 +112,11 @@ mod tests {
     #[test]
     fn a_lease_is_as_long_as_it_may_be() {
         let settings = config::Claims::default();
-        let time = |asked| time(asked, &settings).ok();
-        assert_eq!(time(None), Some(Duration::from_secs(30)));
-        assert_eq!(time(Some("1h")), Some(Duration::from_secs(3600)));
+        let duration = |text| duration(text, &settings).ok();
+        assert_eq!(duration(None), Some(Duration::from_secs(30)));
+        assert_eq!(duration(Some("1h")), Some(Duration::from_secs(3600)));
         for wrong in ["", "30", "0s", "999ms", "61m", "soon", "-1s"] {
-            assert_eq!(time(Some(wrong)), None, "{wrong:?}");
+            assert_eq!(duration(Some(wrong)), None, "{wrong:?}");
         }
     }
 }

@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::access::{Reader, exists_for};
-use super::claim::named;
-use super::openapi::{NotThere, Reading};
+use super::access::{ReaderCaller, can_see};
+use super::claim::scope_and_key;
+use super::openapi::{NotFound, ReadErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::{Claims, timed};
+use super::{Claims, with_timeout};
 use crate::api::{ApiProblem, Caller, RecordState, Rfc3339};
 
 /// An operation by the key that it was claimed under.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct ByKey {
+pub(super) struct KeyQuery {
     /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
     #[param(
         min_length = 1,
@@ -50,7 +50,7 @@ pub(super) struct ByKey {
 
 /// Where an operation stands.
 #[derive(Serialize, ToSchema)]
-pub(super) struct View {
+pub(super) struct OperationView {
     /// Its name.
     #[schema(format = Uuid)]
     operation_id: String,
@@ -91,15 +91,15 @@ pub(super) struct View {
     path = "/v1/claims/{operation_id}",
     operation_id = "get",
     params(("operation_id" = String, Path, format = Uuid, description = "The operation's name")),
-    responses((status = 200, body = View, description = "Where it stands"), NotThere, Reading)
+    responses((status = 200, body = OperationView, description = "Where it stands"), NotFound, ReadErrors)
 )]
 pub(super) async fn get(
     State(claims): State<Arc<Claims>>,
-    Reader(caller): Reader,
+    ReaderCaller(caller): ReaderCaller,
     Path(operation_id): Path<String>,
-) -> Result<Json<View>, ApiProblem> {
-    let id = operation_id.parse().map_err(|_| nothing())?;
-    claims.look(&caller, &id).await.map(Json)
+) -> Result<Json<OperationView>, ApiProblem> {
+    let id = operation_id.parse().map_err(|_| not_found())?;
+    claims.view(&caller, &id).await.map(Json)
 }
 
 /// Look at an operation by the key that it was claimed under.
@@ -107,38 +107,38 @@ pub(super) async fn get(
     get,
     path = "/v1/claims",
     operation_id = "get_by_key",
-    params(ByKey),
-    responses((status = 200, body = View, description = "Where it stands"), NotThere, Reading)
+    params(KeyQuery),
+    responses((status = 200, body = OperationView, description = "Where it stands"), NotFound, ReadErrors)
 )]
 pub(super) async fn get_by_key(
     State(claims): State<Arc<Claims>>,
-    Reader(caller): Reader,
-    query: Result<Query<ByKey>, QueryRejection>,
-) -> Result<Json<View>, ApiProblem> {
-    let told = "the query has operation and key, and may have tenant and caller, each once";
-    let Query(by) = query.map_err(|_| ApiProblem::bad_request(told))?;
-    let (tenant, on_behalf_of) = (by.tenant.as_deref(), by.caller.as_deref());
-    let found = named(&caller, tenant, on_behalf_of, &by.operation, &by.key);
+    ReaderCaller(caller): ReaderCaller,
+    query: Result<Query<KeyQuery>, QueryRejection>,
+) -> Result<Json<OperationView>, ApiProblem> {
+    let message = "the query has operation and key, and may have tenant and caller, each once";
+    let Query(query) = query.map_err(|_| ApiProblem::bad_request(message))?;
+    let (tenant, on_behalf_of) = (query.tenant.as_deref(), query.caller.as_deref());
+    let found = scope_and_key(&caller, tenant, on_behalf_of, &query.operation, &query.key);
     // Whether it is there is nobody's business who may not see it.
-    let (scope, key) = found.map_err(|it| if it.status == 403 { nothing() } else { it })?;
+    let (scope, key) = found.map_err(|it| if it.status == 403 { not_found() } else { it })?;
     let id = claims.engine.identity().record_id(&scope, &key);
-    let record = timed(claims.store.get(&id)).await?.ok_or_else(nothing)?;
-    claims.look(&caller, &record.operation).await.map(Json)
+    let record = with_timeout(claims.store.get(&id)).await?.ok_or_else(not_found)?;
+    claims.view(&caller, &record.operation).await.map(Json)
 }
 
 impl Claims {
-    async fn look(&self, caller: &Caller, id: &OperationId) -> Result<View, ApiProblem> {
-        let operation = timed(self.engine.operation(id)).await?;
-        let operation = operation.filter(|it| exists_for(caller, it.scope.tenant()));
-        operation.as_ref().map(View::of).ok_or_else(nothing)
+    async fn view(&self, caller: &Caller, id: &OperationId) -> Result<OperationView, ApiProblem> {
+        let operation = with_timeout(self.engine.operation(id)).await?;
+        let operation = operation.filter(|it| can_see(caller, it.scope.tenant()));
+        operation.as_ref().map(OperationView::of).ok_or_else(not_found)
     }
 }
 
-fn nothing() -> ApiProblem {
+fn not_found() -> ApiProblem {
     ApiProblem::not_found("There is no such operation, or it is past its time.")
 }
 
-impl View {
+impl OperationView {
     fn of(operation: &Operation) -> Self {
         let ClaimResult { result, bytes } =
             operation.outcome.as_ref().map(ClaimResult::of).unwrap_or_default();

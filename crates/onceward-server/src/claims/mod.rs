@@ -68,20 +68,22 @@ impl Claims {
             .route("/v1/settlements/batch", post(batch::settlements))
             .route("/openapi.json", get(openapi::get))
             .fallback(async || ApiProblem::not_found("See /openapi.json for what there is."))
-            .method_not_allowed_fallback(async || wrong_method())
+            .method_not_allowed_fallback(async || method_not_allowed())
             .layer(limit)
             .with_state(Arc::new(self))
     }
 }
 
-fn wrong_method() -> ApiProblem {
+fn method_not_allowed() -> ApiProblem {
     let status = StatusCode::METHOD_NOT_ALLOWED;
     ApiProblem::new(status, "METHOD_NOT_ALLOWED", "There is something here, by another method")
         .detail("See Allow, and /openapi.json.")
 }
 
 /// A call of the store, which ends.
-async fn timed<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn with_timeout<T>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let late = StoreErrorKind::Timeout;
     timeout(CALL_TIMEOUT, call)
         .await

@@ -87,17 +87,17 @@ pub(super) async fn get() -> Response {
 type Responses = BTreeMap<String, RefOr<openapi::Response>>;
 
 /// What any request with a body may be refused for.
-pub(super) struct Refusals;
+pub(super) struct RequestErrors;
 /// What a claim may be refused for.
-pub(super) struct Rejections;
+pub(super) struct ClaimErrors;
 /// What a word about a claim may be refused for.
-pub(super) struct Refused;
+pub(super) struct SettleErrors;
 /// Looking for what is not there.
-pub(super) struct NotThere;
+pub(super) struct NotFound;
 /// What a look may be refused for.
-pub(super) struct Reading;
+pub(super) struct ReadErrors;
 
-impl IntoResponses for Refusals {
+impl IntoResponses for RequestErrors {
     fn responses() -> Responses {
         problems(&[
             ("400", "The body is not what it must be"),
@@ -111,7 +111,7 @@ impl IntoResponses for Refusals {
     }
 }
 
-impl IntoResponses for Rejections {
+impl IntoResponses for ClaimErrors {
     fn responses() -> Responses {
         problems(&[
             ("409", "Somebody is at work, nobody knows what happened, or the key has expired"),
@@ -120,19 +120,19 @@ impl IntoResponses for Rejections {
     }
 }
 
-impl IntoResponses for Refused {
+impl IntoResponses for SettleErrors {
     fn responses() -> Responses {
         problems(&[("404", "There is no such claim"), ("409", "The claim is no longer yours")])
     }
 }
 
-impl IntoResponses for NotThere {
+impl IntoResponses for NotFound {
     fn responses() -> Responses {
         problems(&[("404", "There is no such operation")])
     }
 }
 
-impl IntoResponses for Reading {
+impl IntoResponses for ReadErrors {
     fn responses() -> Responses {
         problems(&[
             ("400", "The query is not what it must be"),
@@ -142,22 +142,26 @@ impl IntoResponses for Reading {
     }
 }
 
-fn problems(of: &[(&str, &str)]) -> Responses {
-    let response = |(status, told): &(&str, &str)| {
-        let (status, told) = ((*status).to_owned(), *told);
-        let response = RefOr::T(problem(&status, told));
+fn problems(errors: &[(&str, &str)]) -> Responses {
+    let response = |(status, description): &(&str, &str)| {
+        let (status, description) = ((*status).to_owned(), *description);
+        let response = RefOr::T(problem(&status, description));
         (status, response)
     };
-    of.iter().map(response).collect()
+    errors.iter().map(response).collect()
 }
 
-fn problem(status: &str, told: &str) -> openapi::Response {
+fn problem(status: &str, description: &str) -> openapi::Response {
     let schema = Ref::from_schema_name("ApiProblem");
     let content = ContentBuilder::new().schema(Some(schema)).build();
-    let response =
-        ResponseBuilder::new().description(told).content("application/problem+json", content);
-    let header = |kind, told: &str| {
-        HeaderBuilder::new().schema(Some(Object::with_type(kind))).description(Some(told)).build()
+    let response = ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", content);
+    let header = |kind, description: &str| {
+        HeaderBuilder::new()
+            .schema(Some(Object::with_type(kind)))
+            .description(Some(description))
+            .build()
     };
     match status {
         "401" => response.header("WWW-Authenticate", header(Type::String, "What to send")).build(),

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 use crate::api::ApiProblem;
 
 /// Bytes with their content type: its length (two bytes, big endian), itself, the bytes.
-const BYTES: Tag = Tag::from_static("bytes/v1");
+const BYTES_TAG: Tag = Tag::from_static("bytes/v1");
 /// What is said about bytes of which nothing is said.
-const OCTETS: &str = "application/octet-stream";
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 /// Longer than any content type in use.
 const CONTENT_TYPE_MAX: usize = 255;
 
@@ -87,21 +87,21 @@ impl BytesBody {
     fn into_outcome(self) -> Result<Outcome, ApiProblem> {
         let bytes = BASE64.decode(&self.base64);
         let bytes = bytes.map_err(|_| ApiProblem::bad_request("bytes.base64 is not base64"))?;
-        let content_type = self.content_type.as_deref().unwrap_or(OCTETS);
+        let content_type = self.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE);
         let printable = content_type.bytes().all(|it| matches!(it, b' '..=b'~'));
-        let named = printable && !content_type.starts_with(' ');
-        if !named || !(1..=CONTENT_TYPE_MAX).contains(&content_type.len()) {
-            let told = "bytes.content_type is no content type, as in \"image/png\"";
-            return Err(ApiProblem::bad_request(told));
+        let valid = printable && !content_type.starts_with(' ');
+        if !valid || !(1..=CONTENT_TYPE_MAX).contains(&content_type.len()) {
+            let message = "bytes.content_type is no content type, as in \"image/png\"";
+            return Err(ApiProblem::bad_request(message));
         }
         let length = (content_type.len() as u16).to_be_bytes();
-        Ok(Outcome::whole(BYTES, [&length, content_type.as_bytes(), &bytes].concat()))
+        Ok(Outcome::whole(BYTES_TAG, [&length, content_type.as_bytes(), &bytes].concat()))
     }
 
     fn of(outcome: &Outcome) -> Self {
-        let ours = (outcome.tag == BYTES).then(|| split(&outcome.bytes)).flatten();
+        let written_here = (outcome.tag == BYTES_TAG).then(|| split(&outcome.bytes)).flatten();
         let partial = outcome.content != Content::Whole;
-        let (content_type, codec, bytes) = match ours {
+        let (content_type, codec, bytes) = match written_here {
             Some((content_type, bytes)) => (Some(content_type.to_owned()), None, bytes),
             None => (None, Some(outcome.tag.as_str().to_owned()), &*outcome.bytes),
         };
@@ -139,10 +139,15 @@ mod tests {
 
     #[test]
     fn bytes_come_back_with_what_they_are() {
-        for (content_type, told) in [(Some("image/png"), "image/png"), (None, OCTETS)] {
+        for (content_type, expected) in
+            [(Some("image/png"), "image/png"), (None, DEFAULT_CONTENT_TYPE)]
+        {
             let outcome = bytes("AAH/", content_type).into_outcome().unwrap();
             let back = ClaimResult::of(&outcome).bytes.unwrap();
-            assert_eq!((back.base64.as_str(), back.content_type.as_deref()), ("AAH/", Some(told)));
+            assert_eq!(
+                (back.base64.as_str(), back.content_type.as_deref()),
+                ("AAH/", Some(expected))
+            );
             assert!(back.codec.is_none() && !back.partial);
         }
     }

@@ -6,21 +6,21 @@ use onceward_core::{Claim, ClaimRequest, Holder, Retention, SettleRequest, Settl
 use onceward_stores::SharedStore;
 use tokio::time::{Instant, sleep};
 
-use super::{Claims, timed};
+use super::{Claims, with_timeout};
 use crate::api::ApiProblem;
 
 /// How long a claim is tried whose answer was lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Who has drawn the owner token, and so who can send the claim again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
+pub(super) enum TokenSource {
     /// The worker.
-    Theirs,
+    Worker,
     /// This process: if the worker gets no answer, nobody holds the grant.
-    Ours,
+    Server,
 }
 
 impl Claims {
@@ -28,24 +28,24 @@ impl Claims {
     pub(super) async fn send(
         &self,
         request: &ClaimRequest,
-        owner: Owner,
+        source: TokenSource,
     ) -> Result<Claim, ApiProblem> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + SEND_TIMEOUT;
         let mut unclear = false;
         loop {
-            let error = match timed(self.store.claim(request)).await {
+            let error = match with_timeout(self.store.claim(request)).await {
                 Ok(claim) => return Ok(claim),
                 Err(error) => error,
             };
             unclear |= error.may_have_been_applied();
             if !unclear || Instant::now() >= give_up {
-                if unclear && owner == Owner::Ours {
+                if unclear && source == TokenSource::Server {
                     let (store, retention) = (self.store.clone(), self.limits.retention());
                     tokio::spawn(withdraw(store, request.clone(), retention));
                 }
                 return Err(error.into());
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 }
@@ -56,19 +56,19 @@ async fn withdraw(store: SharedStore, request: ClaimRequest, retention: Retentio
     let give_up = Instant::now() + request.lease;
     while Instant::now() < give_up {
         // Claiming again with the same token tells the fence.
-        match timed(store.claim(&request)).await {
+        match with_timeout(store.claim(&request)).await {
             Ok(Claim::Granted { lease, .. }) => {
                 let holder = Holder { owner: request.owner, fence: lease.fence };
                 let settlement = Settlement::Release;
                 let release = SettleRequest { id: request.id, holder, settlement, retention };
-                if timed(store.settle(&release)).await.is_ok() {
+                if with_timeout(store.settle(&release)).await.is_ok() {
                     return;
                 }
             }
             Ok(_) => return,
             Err(error) => tracing::debug!(%error, "withdrawing a claim"),
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
     tracing::warn!(record = ?request.id, "a claim could not be withdrawn; it will lapse");
 }

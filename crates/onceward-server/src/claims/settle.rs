@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::access::{Worker, exists_for};
+use super::access::{WorkerCaller, can_see};
 use super::lease::{self, Lease};
-use super::openapi::{Refusals, Refused};
+use super::openapi::{RequestErrors, SettleErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::{Claims, timed};
+use super::{Claims, with_timeout};
 use crate::api::{ApiProblem, Caller, Payload};
 
 /// What came of it.
@@ -48,7 +48,7 @@ pub(super) struct RenewBody {
     /// For how long from now.
     #[serde(rename = "for")]
     #[schema(pattern = "^([1-9]|[1-5][0-9]|60)(s|m)$", example = "30s")]
-    time: Option<String>,
+    duration: Option<String>,
 }
 
 /// It counts.
@@ -69,12 +69,12 @@ enum AppliedStatus {
 }
 
 /// What can be said about a claim.
-pub(super) enum Word {
-    Renew { time: Option<String> },
+pub(super) enum LeaseAction {
+    Renew { duration: Option<String> },
     Settle(Settlement),
 }
 
-type Answer = Result<Json<Applied>, ApiProblem>;
+type ApiResult = Result<Json<Applied>, ApiProblem>;
 
 /// Keep a claim for longer.
 ///
@@ -85,14 +85,14 @@ type Answer = Result<Json<Applied>, ApiProblem>;
     path = "/v1/claims/renew",
     operation_id = "renew",
     request_body = RenewBody,
-    responses((status = 200, body = Applied, description = "It lasts longer"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "It lasts longer"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn renew(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
-    Payload(RenewBody { lease, time }): Payload<RenewBody>,
-) -> Answer {
-    claims.hear(&caller, &lease, Word::Renew { time }).await.map(Json)
+    WorkerCaller(caller): WorkerCaller,
+    Payload(RenewBody { lease, duration }): Payload<RenewBody>,
+) -> ApiResult {
+    claims.apply(&caller, &lease, LeaseAction::Renew { duration }).await.map(Json)
 }
 
 /// It was done.
@@ -104,16 +104,16 @@ pub(super) async fn renew(
     path = "/v1/claims/complete",
     operation_id = "complete",
     request_body = ResultBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "It counts"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn complete(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(body): Payload<ResultBody>,
-) -> Answer {
+) -> ApiResult {
     let (lease, result) = body.split();
-    let word = Word::Settle(Settlement::Complete(result.into_outcome()?));
-    claims.hear(&caller, &lease, word).await.map(Json)
+    let action = LeaseAction::Settle(Settlement::Complete(result.into_outcome()?));
+    claims.apply(&caller, &lease, action).await.map(Json)
 }
 
 /// It failed for good: every later claim of the key gets this failure.
@@ -124,16 +124,16 @@ pub(super) async fn complete(
     path = "/v1/claims/fail",
     operation_id = "fail",
     request_body = ResultBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "It counts"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn fail(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(body): Payload<ResultBody>,
-) -> Answer {
+) -> ApiResult {
     let (lease, result) = body.split();
-    let word = Word::Settle(Settlement::Fail(result.into_outcome()?));
-    claims.hear(&caller, &lease, word).await.map(Json)
+    let action = LeaseAction::Settle(Settlement::Fail(result.into_outcome()?));
+    claims.apply(&caller, &lease, action).await.map(Json)
 }
 
 /// Nobody knows what came of it, as after a provider that did not answer.
@@ -144,14 +144,14 @@ pub(super) async fn fail(
     path = "/v1/claims/unknown",
     operation_id = "unknown",
     request_body = LeaseBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "It counts"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn unknown(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(LeaseBody { lease }): Payload<LeaseBody>,
-) -> Answer {
-    claims.hear(&caller, &lease, Word::Settle(Settlement::Unknown)).await.map(Json)
+) -> ApiResult {
+    claims.apply(&caller, &lease, LeaseAction::Settle(Settlement::Unknown)).await.map(Json)
 }
 
 /// Nothing has happened: the key is free for the next one.
@@ -162,14 +162,14 @@ pub(super) async fn unknown(
     path = "/v1/claims/release",
     operation_id = "release",
     request_body = LeaseBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "It counts"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn release(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(LeaseBody { lease }): Payload<LeaseBody>,
-) -> Answer {
-    claims.hear(&caller, &lease, Word::Settle(Settlement::Release)).await.map(Json)
+) -> ApiResult {
+    claims.apply(&caller, &lease, LeaseAction::Settle(Settlement::Release)).await.map(Json)
 }
 
 impl ResultBody {
@@ -180,25 +180,25 @@ impl ResultBody {
 
 impl Claims {
     /// Hears what the holder of a claim says.
-    pub(super) async fn hear(
+    pub(super) async fn apply(
         &self,
         caller: &Caller,
         lease: &Lease,
-        word: Word,
+        action: LeaseAction,
     ) -> Result<Applied, ApiProblem> {
-        let (id, holder) = lease.read()?;
+        let (id, holder) = lease.parse()?;
         self.must_exist(caller, &id).await?;
-        let lease = match word {
-            Word::Renew { time } => {
-                let time = lease::time(time.as_deref(), &self.limits)?;
-                let request = RenewRequest { id, holder, lease: time };
-                let renewed = applied(timed(self.store.renew(&request)).await?)?;
-                Some(Lease::granted(&id, holder.owner, renewed, time))
+        let lease = match action {
+            LeaseAction::Renew { duration } => {
+                let duration = lease::duration(duration.as_deref(), &self.limits)?;
+                let request = RenewRequest { id, holder, lease: duration };
+                let renewed = applied(with_timeout(self.store.renew(&request)).await?)?;
+                Some(Lease::granted(&id, holder.owner, renewed, duration))
             }
-            Word::Settle(settlement) => {
+            LeaseAction::Settle(settlement) => {
                 let retention = self.limits.retention();
                 let request = SettleRequest { id, holder, settlement, retention };
-                applied(timed(self.store.settle(&request)).await?)?;
+                applied(with_timeout(self.store.settle(&request)).await?)?;
                 None
             }
         };
@@ -207,10 +207,10 @@ impl Claims {
 
     /// A record's tenant never changes, so what is seen here holds for what follows.
     async fn must_exist(&self, caller: &Caller, id: &RecordId) -> Result<(), ApiProblem> {
-        let record = timed(self.store.get(id)).await?;
-        match record.filter(|record| exists_for(caller, record.scope.tenant())) {
+        let record = with_timeout(self.store.get(id)).await?;
+        match record.filter(|record| can_see(caller, record.scope.tenant())) {
             Some(_) => Ok(()),
-            None => Err(no_claim()),
+            None => Err(claim_not_found()),
         }
     }
 }
@@ -219,7 +219,7 @@ fn applied<T>(fenced: Fenced<T>) -> Result<T, ApiProblem> {
     match fenced {
         Fenced::Applied(value) => Ok(value),
         Fenced::Stale => Err(lease_lost()),
-        Fenced::Missing => Err(no_claim()),
+        Fenced::Missing => Err(claim_not_found()),
     }
 }
 
@@ -231,6 +231,6 @@ fn lease_lost() -> ApiProblem {
     )
 }
 
-fn no_claim() -> ApiProblem {
+fn claim_not_found() -> ApiProblem {
     ApiProblem::not_found("No claim like this was granted, or it is past its time.")
 }

@@ -77,7 +77,7 @@ impl StoreTarget {
         must_exist(&config.store)?;
         let told = |error: &dyn std::error::Error| error.to_string();
         let identity = backend::identity(&config.store).map_err(|error| told(&error))?;
-        let store = backend::open_beside(&config.store).await.map_err(|error| told(&error))?;
+        let store = backend::open_for_command(&config.store).await.map_err(|error| told(&error))?;
         let keeping = Arc::new(RetentionRules::of(&config));
         let caller = Arc::new(Caller::at_the_store(who()));
         Ok(Arc::new(AdminService::new(store, identity, keeping, caller)))

@@ -25,8 +25,8 @@ const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
 #[derive(Clone)]
 pub(crate) struct Authorizer {
     client: Client,
-    to: Uri,
-    limit: Duration,
+    url: Uri,
+    timeout: Duration,
     loop_detector: Arc<LoopDetector>,
     format: Arc<ProblemFormat>,
 }
@@ -35,8 +35,8 @@ impl Authorizer {
     pub(crate) fn new(client: Client, settings: &Authorization, snapshot: &ConfigSnapshot) -> Self {
         let (loop_detector, format) =
             (Arc::clone(&snapshot.loop_detector), Arc::clone(&snapshot.format));
-        let (to, limit) = (settings.url.0.clone(), settings.timeout.0);
-        Self { client, to, limit, loop_detector, format }
+        let (url, timeout) = (settings.url.0.clone(), settings.timeout.0);
+        Self { client, url, timeout, loop_detector, format }
     }
 
     /// `Err` is the answer to the client.
@@ -44,8 +44,8 @@ impl Authorizer {
         &self,
         request: &Request<B>,
     ) -> Result<(), Box<Response<ResponseBody>>> {
-        let asking = self.client.request(self.question(request));
-        let response = match timeout(self.limit, asking).await {
+        let response = self.client.request(self.subrequest(request));
+        let response = match timeout(self.timeout, response).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "authorization could not be asked");
@@ -72,28 +72,28 @@ impl Authorizer {
         }
     }
 
-    fn question<B>(&self, request: &Request<B>) -> Request<RequestBody> {
-        let mut asked = Request::new(RequestBody::whole(bytes::Bytes::new()));
-        *asked.method_mut() = Method::GET;
-        *asked.uri_mut() = self.to.clone();
-        *asked.headers_mut() = request.headers().clone();
-        headers::remove_hop_by_hop(asked.headers_mut());
+    fn subrequest<B>(&self, request: &Request<B>) -> Request<RequestBody> {
+        let mut subrequest = Request::new(RequestBody::whole(bytes::Bytes::new()));
+        *subrequest.method_mut() = Method::GET;
+        *subrequest.uri_mut() = self.url.clone();
+        *subrequest.headers_mut() = request.headers().clone();
+        headers::remove_hop_by_hop(subrequest.headers_mut());
         for name in [CONTENT_LENGTH, CONTENT_TYPE, http::header::HOST, http::header::EXPECT] {
-            asked.headers_mut().remove(name);
+            subrequest.headers_mut().remove(name);
         }
-        self.loop_detector.mark(asked.headers_mut());
+        self.loop_detector.mark(subrequest.headers_mut());
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-        let said = [
+        let headers = [
             (ORIGINAL_METHOD, request.method().as_str().to_owned()),
             // As it stands in HTTP/1.1; HTTP/2 puts the host before it.
             (ORIGINAL_URI, path.to_owned()),
         ];
-        for (name, value) in said {
+        for (name, value) in headers {
             if let Ok(value) = HeaderValue::try_from(value) {
-                asked.headers_mut().insert(name, value);
+                subrequest.headers_mut().insert(name, value);
             }
         }
-        asked
+        subrequest
     }
 }
 

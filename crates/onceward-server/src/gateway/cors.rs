@@ -62,13 +62,13 @@ impl Cors {
     }
 
     fn learn(&self, origin: HeaderValue, headers: &HeaderMap) {
-        let Some(named) = headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) else { return };
-        if (named != origin && named != "*") || origin.len() > ORIGIN_BYTES_MAX {
+        let Some(allowed_origin) = headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) else { return };
+        if (allowed_origin != origin && allowed_origin != "*") || origin.len() > ORIGIN_BYTES_MAX {
             return;
         }
         let credentials = headers.get(ACCESS_CONTROL_ALLOW_CREDENTIALS);
         let credentials = credentials.is_some_and(|value| value == "true");
-        let allowed = Allowed { origin: named.clone(), credentials };
+        let allowed = Allowed { origin: allowed_origin.clone(), credentials };
         let mut learned = self.learned.lock();
         if learned.len() >= LEARNED_MAX && !learned.contains_key(&origin) {
             learned.clear();

@@ -10,7 +10,7 @@ use http::header::{
 use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::interim::Hints;
+use super::interim::InterimSender;
 
 /// Of one connection, and not of the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -42,7 +42,7 @@ pub(crate) struct Peer {
     /// What its connection takes of those that may be open.
     pub(crate) slot: Option<ConnectionSlot>,
     /// Where interim responses to the request go; only over HTTP/1.1.
-    pub(crate) hints: Option<Hints>,
+    pub(crate) interim: Option<InterimSender>,
 }
 
 /// Given back when nothing of a connection is left, not even a tunnel.
@@ -51,14 +51,14 @@ pub(crate) type ConnectionSlot = Arc<OwnedSemaphorePermit>;
 /// Takes out what belongs to the connection that the message came on.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let trailers = takes_trailers(headers);
-    let named: Vec<HeaderName> = headers
+    let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|names| names.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    for name in listed.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
     headers.remove(TE);
@@ -166,7 +166,7 @@ mod tests {
             trusted,
             subject: None,
             slot: None,
-            hints: None,
+            interim: None,
         }
     }
 

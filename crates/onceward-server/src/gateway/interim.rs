@@ -38,31 +38,31 @@ struct State {
     request: u64,
     /// The request has no response yet.
     open: bool,
-    waiting: BytesMut,
+    pending: BytesMut,
     /// A part of what waits is written, so the rest has to follow.
-    begun: bool,
+    partly_written: bool,
     /// hyper has written something since its last flush, and may have more of the same message.
-    within: bool,
+    mid_message: bool,
 }
 
 /// The interim responses of one request.
 #[derive(Debug, Clone)]
-pub(crate) struct Hints {
+pub(crate) struct InterimSender {
     interim: Interim,
     request: u64,
 }
 
 impl Interim {
     /// Begins a request. Requests of a connection over HTTP/1.1 come one after the other.
-    pub(super) fn begin(&self) -> Hints {
+    pub(super) fn begin(&self) -> InterimSender {
         let mut state = self.0.state.lock();
         state.request += 1;
         state.open = true;
-        Hints { interim: self.clone(), request: state.request }
+        InterimSender { interim: self.clone(), request: state.request }
     }
 }
 
-impl Hints {
+impl InterimSender {
     /// Sends one to the client, if its request has no response yet.
     pub(super) fn send(&self, status: StatusCode, headers: &HeaderMap) {
         let shared = &self.interim.0;
@@ -73,8 +73,8 @@ impl Hints {
         let head = head(status, headers.clone());
         let mut state = shared.state.lock();
         let is_current = state.open && state.request == self.request;
-        if is_current && state.waiting.len() + head.len() <= BYTES_MAX {
-            state.waiting.extend_from_slice(&head);
+        if is_current && state.pending.len() + head.len() <= BYTES_MAX {
+            state.pending.extend_from_slice(&head);
             drop(state);
             shared.connection.wake();
         }
@@ -86,8 +86,8 @@ impl Hints {
         if state.request == self.request {
             state.open = false;
             // hyper appends the response to what it is writing, and nothing fits between.
-            if state.within && !state.begun {
-                state.waiting.clear();
+            if state.mid_message && !state.partly_written {
+                state.pending.clear();
             }
         }
     }
@@ -119,21 +119,21 @@ impl<S: AsyncWrite + Unpin> WithInterim<S> {
     }
 
     /// Writes what waits, unless hyper is within a message.
-    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.interim.0.state.lock();
-        while !state.waiting.is_empty() && !state.within {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &state.waiting))?;
+        while !state.pending.is_empty() && !state.mid_message {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &state.pending))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            state.waiting.advance(written);
-            state.begun = !state.waiting.is_empty();
+            state.pending.advance(written);
+            state.partly_written = !state.pending.is_empty();
         }
         Poll::Ready(Ok(()))
     }
 
-    fn set_within(&self, within: bool) {
-        self.interim.0.state.lock().within = within;
+    fn set_mid_message(&self, mid_message: bool) {
+        self.interim.0.state.lock().mid_message = mid_message;
     }
 }
 
@@ -153,8 +153,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WithInterim<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_waiting(cx))?;
-        self.set_within(true);
+        ready!(self.poll_pending(cx))?;
+        self.set_mid_message(true);
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -163,8 +163,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WithInterim<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_waiting(cx))?;
-        self.set_within(true);
+        ready!(self.poll_pending(cx))?;
+        self.set_mid_message(true);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
     }
 
@@ -174,8 +174,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WithInterim<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.interim.0.connection.register(cx.waker());
-        self.set_within(false);
-        ready!(self.poll_waiting(cx))?;
+        self.set_mid_message(false);
+        ready!(self.poll_pending(cx))?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -192,9 +192,9 @@ mod tests {
 
     const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
 
-    fn hint(hints: &Hints) {
+    fn hint(sender: &InterimSender) {
         let link = [(http::header::LINK, HeaderValue::from_static("</a>"))];
-        hints.send(StatusCode::EARLY_HINTS, &HeaderMap::from_iter(link));
+        sender.send(StatusCode::EARLY_HINTS, &HeaderMap::from_iter(link));
     }
 
     /// What is written by these steps.
@@ -214,9 +214,9 @@ mod tests {
     #[tokio::test]
     async fn a_hint_comes_before_the_response_of_its_request() {
         let bytes = written(async |stream, interim| {
-            let hints = interim.begin();
-            hint(&hints);
-            hints.end();
+            let sender = interim.begin();
+            hint(&sender);
+            sender.end();
             stream.write_all(b"response").await.unwrap();
         });
         assert_eq!(bytes.await, [HINT, b"response"].concat());
@@ -225,15 +225,15 @@ mod tests {
     #[tokio::test]
     async fn a_hint_that_comes_late_is_not_put_into_a_response_or_before_the_next() {
         let bytes = written(async |stream, interim| {
-            let hints = interim.begin();
-            hints.end();
+            let sender = interim.begin();
+            sender.end();
             stream.write_all(b"res").await.unwrap();
             stream.flush().await.unwrap();
-            hint(&hints);
+            hint(&sender);
             stream.write_all(b"ponse").await.unwrap();
             stream.flush().await.unwrap();
             let _next = interim.begin();
-            hint(&hints);
+            hint(&sender);
             stream.write_all(b"next").await.unwrap();
         });
         assert_eq!(bytes.await, b"responsenext");
@@ -243,11 +243,11 @@ mod tests {
     async fn a_hint_waits_for_the_end_of_what_is_being_written() {
         let bytes = written(async |stream, interim| {
             stream.write_all(b"fir").await.unwrap();
-            let hints = interim.begin();
-            hint(&hints);
+            let sender = interim.begin();
+            hint(&sender);
             stream.write_all(b"st").await.unwrap();
             stream.flush().await.unwrap();
-            hints.end();
+            sender.end();
             stream.write_all(b"response").await.unwrap();
         });
         assert_eq!(bytes.await, [b"first", HINT, b"response"].concat());
@@ -257,9 +257,9 @@ mod tests {
     async fn a_hint_for_which_there_is_no_place_is_dropped() {
         let bytes = written(async |stream, interim| {
             stream.write_all(b"first").await.unwrap();
-            let hints = interim.begin();
-            hint(&hints);
-            hints.end();
+            let sender = interim.begin();
+            hint(&sender);
+            sender.end();
             stream.write_all(b"response").await.unwrap();
             stream.flush().await.unwrap();
         });
@@ -269,8 +269,8 @@ mod tests {
     #[tokio::test]
     async fn hints_that_nobody_reads_have_a_limit() {
         let interim = Interim::default();
-        let hints = interim.begin();
-        (0..BYTES_MAX).for_each(|_| hint(&hints));
-        assert!(interim.0.state.lock().waiting.len() <= BYTES_MAX);
+        let sender = interim.begin();
+        (0..BYTES_MAX).for_each(|_| hint(&sender));
+        assert!(interim.0.state.lock().pending.len() <= BYTES_MAX);
     }
 }

@@ -135,11 +135,11 @@ impl Gateway {
         let addresses = bound.listeners.iter().map(BoundAddress::address).collect();
         let mut threads = Vec::new();
         for (listener, certificate) in bound.listeners.into_iter().zip(&certificates) {
-            for socket in listener.into_sockets(threads_of(config.limits.threads))? {
+            for socket in listener.into_sockets(thread_count(config.limits.threads))? {
                 let context = ListenerContext {
                     worker: Arc::new(Worker::new(Arc::clone(&snapshots))?),
                     limits: config.limits,
-                    tls: certificate.as_ref().map(|(_, shown)| Arc::clone(shown)),
+                    tls: certificate.as_ref().map(|(_, current)| Arc::clone(current)),
                     slots: connections.slots(),
                 };
                 threads.push(spawn(socket, context, stopping.clone())?);
@@ -256,8 +256,8 @@ impl Gateway {
         let snapshot = ConfigSnapshot::build(config, &self.state)?;
         let read: Result<Vec<_>, _> =
             self.certificates.iter().map(|(files, _)| tls::server(files)).collect();
-        for ((_, shown), certificate) in self.certificates.iter().zip(read?) {
-            shown.store(certificate);
+        for ((_, current), certificate) in self.certificates.iter().zip(read?) {
+            current.store(certificate);
         }
         self.api_settings.replace(api_settings);
         self.snapshots.store(Arc::new(snapshot));
@@ -314,7 +314,7 @@ fn certificates(config: &Config) -> Result<Vec<Option<Certificate>>, TlsError> {
     config.listeners.iter().map(|it| it.tls.as_ref().map(read).transpose()).collect()
 }
 
-fn threads_of(configured: usize) -> usize {
+fn thread_count(configured: usize) -> usize {
     let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if configured == 0 { cores() } else { configured }
 }

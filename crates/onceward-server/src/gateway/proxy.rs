@@ -39,7 +39,7 @@ pub(crate) type ResponseBody = Either<TimeoutBody<Incoming>, Full<Bytes>>;
 #[derive(Clone)]
 pub(crate) struct Proxy {
     client: Client,
-    to: Arc<Destination>,
+    destination: Arc<Destination>,
     loop_detector: Arc<LoopDetector>,
 }
 
@@ -59,7 +59,7 @@ impl Proxy {
     pub(crate) fn new(client: Client, snapshot: &ConfigSnapshot) -> Self {
         let upstream = &snapshot.config.upstream;
         let uri = &upstream.url.0;
-        let to = Destination {
+        let destination = Destination {
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
             authority: uri.authority().cloned().unwrap_or(Authority::from_static("127.0.0.1")),
             base: uri.path().trim_end_matches('/').to_owned(),
@@ -68,50 +68,55 @@ impl Proxy {
             http2: upstream.http2,
             format: Arc::clone(&snapshot.format),
         };
-        Self { client, to: Arc::new(to), loop_detector: Arc::clone(&snapshot.loop_detector) }
+        Self {
+            client,
+            destination: Arc::new(destination),
+            loop_detector: Arc::clone(&snapshot.loop_detector),
+        }
     }
 
-    async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
+    async fn send(self, request: Request<RequestBody>) -> Response<ResponseBody> {
         let (mut head, body) = request.into_parts();
         let execution = head.extensions.remove::<Execution>();
         let operation = execution.as_ref().map(Execution::operation);
         let client = ClientSide { version: head.version, operation };
-        let (mut tunnel, mut hints) = (None, None);
+        let (mut tunnel, mut interim_sender) = (None, None);
         if let Some(peer) = head.extensions.remove::<Peer>() {
             // A guarded request is answered, and not turned into a tunnel.
             if !client.is_guarded() {
-                tunnel = Tunnel::wanted(&mut head, peer.slot.clone());
+                tunnel = Tunnel::requested(&mut head, peer.slot.clone());
             }
             headers::prepare(&mut head, &peer);
-            hints = peer.hints;
+            interim_sender = peer.interim;
         }
         self.loop_detector.mark(&mut head.headers);
         if let Some(execution) = &execution {
             announce(&mut head, execution);
         }
         if let Some(tunnel) = &tunnel {
-            tunnel.ask(&mut head.headers);
+            tunnel.write_headers(&mut head.headers);
         }
         if let Some(trailers) = body.held_trailers() {
             headers::announce_trailers(&mut head.headers, trailers);
         }
         traces::hand_on(&mut head.headers);
-        if let Err(why) = self.to.address(&mut head) {
-            let mut refused = request_target::unclear(&why).response(&self.to.format);
+        if let Err(why) = self.destination.address(&mut head) {
+            let mut refused =
+                request_target::invalid_target(&why).response(&self.destination.format);
             refused.extensions_mut().insert(Fate::NothingHappened);
             return refused;
         }
         let mut request = Request::from_parts(head, body);
-        if let Some(hints) = hints {
-            on_informational(&mut request, move |interim| {
-                hints.send(interim.status(), interim.headers());
+        if let Some(sender) = interim_sender {
+            on_informational(&mut request, move |response| {
+                sender.send(response.status(), response.headers());
             });
         }
-        let asking = self.client.request(request);
-        match timeout(self.to.response_timeout, asking).await {
-            Ok(Ok(response)) => self.to.answer(response, tunnel, client),
-            Ok(Err(failed)) => self.to.unanswered(&failed, client),
-            Err(_late) => self.to.late(client),
+        let response = self.client.request(request);
+        match timeout(self.destination.response_timeout, response).await {
+            Ok(Ok(response)) => self.destination.answer(response, tunnel, client),
+            Ok(Err(failed)) => self.destination.unanswered(&failed, client),
+            Err(_late) => self.destination.late(client),
         }
     }
 }
@@ -142,7 +147,7 @@ impl Destination {
         let path = if self.base.is_empty() {
             head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
         } else {
-            if request_target::climbs(path) {
+            if request_target::has_parent_segment(path) {
                 return Err("The path leads out of itself.".to_owned());
             }
             format!("{}{path}", self.base).parse().map_err(|why| format!("{why}"))?
@@ -222,8 +227,8 @@ impl ClientSide {
         headers::remove_hop_by_hop(response.headers_mut());
         if !self.is_guarded() {
             // Else the layer takes it out; one that only observes still wants to know.
-            let said = response.headers_mut().remove(OUTCOME_HEADER);
-            if let Some(fate) = said.and_then(|value| Fate::of_header(&value)) {
+            let header = response.headers_mut().remove(OUTCOME_HEADER);
+            if let Some(fate) = header.and_then(|value| Fate::of_header(&value)) {
                 response.extensions_mut().insert(fate);
             }
         }
@@ -293,6 +298,6 @@ impl Service<Request<RequestBody>> for Proxy {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let proxy = self.clone();
-        Box::pin(async move { Ok(proxy.ask(request).await) })
+        Box::pin(async move { Ok(proxy.send(request).await) })
     }
 }

@@ -14,17 +14,17 @@ pub(super) fn check<B>(request: &Request<B>) -> Result<(), Problem<'static>> {
             status: StatusCode::METHOD_NOT_ALLOWED,
             code: "METHOD_NOT_ALLOWED",
             title: "This is no proxy to elsewhere",
-            ..unclear("CONNECT is not served.")
+            ..invalid_target("CONNECT is not served.")
         });
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
         (None, _) if request.version() == Version::HTTP_11 => {
-            Err(unclear("The Host header is missing."))
+            Err(invalid_target("The Host header is missing."))
         }
-        (_, Some(_)) => Err(unclear("The Host header occurs more than once.")),
+        (_, Some(_)) => Err(invalid_target("The Host header occurs more than once.")),
         (Some(host), None) if !is_host(host.as_bytes()) => {
-            Err(unclear("The Host header is not a host."))
+            Err(invalid_target("The Host header is not a host."))
         }
         (_, None) => Ok(()),
     }
@@ -35,13 +35,13 @@ fn is_host(value: &[u8]) -> bool {
 }
 
 /// Whether a path has a part that means the one above.
-pub(super) fn climbs(path: &str) -> bool {
+pub(super) fn has_parent_segment(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     path.split(['/', '\\']).any(|part| part.to_lowercase().replace("%2e", ".") == "..")
 }
 
 /// The refusal of what could be taken for two different requests.
-pub(super) fn unclear(detail: &str) -> Problem<'_> {
+pub(super) fn invalid_target(detail: &str) -> Problem<'_> {
     Problem {
         status: StatusCode::BAD_REQUEST,
         code: "INVALID_TARGET",

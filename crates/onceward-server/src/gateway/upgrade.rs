@@ -20,14 +20,14 @@ pub(super) struct Tunnel {
 impl Tunnel {
     /// Takes the wish for one out of a request. There is none for HTTP itself: who has a
     /// tunnel that speaks HTTP talks past the gateway.
-    pub(super) fn wanted(head: &mut Parts, slot: Option<ConnectionSlot>) -> Option<Self> {
+    pub(super) fn requested(head: &mut Parts, slot: Option<ConnectionSlot>) -> Option<Self> {
         let protocol = protocol(&head.headers).filter(|protocol| !speaks_http(protocol))?;
         let client = head.extensions.remove::<OnUpgrade>()?;
         Some(Self { protocol, client, slot })
     }
 
     /// Puts the wish into a request's headers.
-    pub(super) fn ask(&self, headers: &mut HeaderMap) {
+    pub(super) fn write_headers(&self, headers: &mut HeaderMap) {
         announce(headers, self.protocol.clone());
     }
 
@@ -38,7 +38,7 @@ impl Tunnel {
         let (client, slot) = (self.client, self.slot);
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
-            pass(client, upstream).await;
+            copy(client, upstream).await;
             drop(slot);
         });
     }
@@ -47,8 +47,8 @@ impl Tunnel {
 fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let names = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let mut names = names.flat_map(|names| names.split(','));
-    let asked = names.any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
-    headers.get(UPGRADE).filter(|_| asked).cloned()
+    let is_upgrade = names.any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| is_upgrade).cloned()
 }
 
 fn speaks_http(protocols: &HeaderValue) -> bool {
@@ -64,7 +64,7 @@ fn announce(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(UPGRADE, protocol);
 }
 
-async fn pass(client: OnUpgrade, upstream: OnUpgrade) {
+async fn copy(client: OnUpgrade, upstream: OnUpgrade) {
     let (client, upstream) = match tokio::try_join!(client, upstream) {
         Ok(both) => both,
         Err(error) => {

@@ -14,7 +14,7 @@ const CHUNK: usize = 100;
 
 pub(super) async fn reseal(settings: &config::Store) -> Fallible {
     must_exist(settings)?;
-    let store = backend::open_seals(settings).await.map_err(|error| error.to_string())?;
+    let store = backend::open_sealed(settings).await.map_err(|error| error.to_string())?;
     let Some(store) = store else {
         return Err("nothing is sealed: the configuration has no store.sealing_keys_file and no \
                     store.sealing_keys_env"
