@@ -1,4 +1,4 @@
-//! The desk of a running gateway, over its admin API.
+//! Requests to the admin API of a running gateway.
 
 use std::time::Duration;
 
@@ -29,31 +29,31 @@ use crate::config::UpstreamUrl;
 use crate::error_chain::error_chain;
 use crate::net::{TlsError, connector};
 
-/// Longest time for an answer: a page of a large store that hardly anything matches.
+/// Time limit for a response. A page of few matches in a large store takes longest.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Largest answer: a page of replies.
+/// Size limit of a response. A page with stored replies is largest.
 const RESPONSE_BYTES_MAX: usize = 1 << 30;
 
-/// Asks the admin API of a gateway.
+/// Client of the admin API of a gateway.
 pub(crate) struct AdminClient {
     base_url: String,
     token: HeaderValue,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// Why a gateway cannot be asked.
+/// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminClientError {
-    /// Its certificate could not be checked.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No header can hold the token.
-    #[error("the token has characters that no header can hold")]
+    /// The token is no header value.
+    #[error("the token has characters that are not allowed in an HTTP header")]
     Token,
 }
 
 impl AdminClient {
-    /// The desk at an address, by a token.
+    /// A client of the admin API at a URL.
     pub(crate) fn new(url: &UpstreamUrl, token: &str) -> Result<Self, AdminClientError> {
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_not_shown| AdminClientError::Token)?;
@@ -95,11 +95,14 @@ impl AdminClient {
             .await
             .map_err(|_late| self.unanswered(format!("no answer in {RESPONSE_TIMEOUT:?}")))??;
         if status == StatusCode::OK {
-            return serde_json::from_slice(&body)
-                .map_err(|why| self.unanswered(format!("an answer of another release: {why}")));
+            return serde_json::from_slice(&body).map_err(|why| {
+                self.unanswered(format!("the response is not one of this release: {why}"))
+            });
         }
         Err(serde_json::from_slice(&body).unwrap_or_else(|_| {
-            self.unanswered(format!("it answers {status}, as no admin API does"))
+            self.unanswered(format!(
+                "it answers {status} without a problem body, so it is no admin API"
+            ))
         }))
     }
 
@@ -115,13 +118,13 @@ impl AdminClient {
     fn unanswered(&self, why: impl std::fmt::Display) -> ApiProblem {
         let title = "The gateway does not answer";
         ApiProblem::new(StatusCode::BAD_GATEWAY, "GATEWAY_UNANSWERED", title).detail(format!(
-            "{}: {why}; see that it runs, and that its [admin] address is this one",
+            "{}: {why}; check that it runs and that this is its [admin] address",
             self.base_url
         ))
     }
 }
 
-/// The fields of an order that are set, as a query.
+/// The fields that are set, as a query string.
 fn query(params: &impl Serialize) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(params) else {
         return String::new();

@@ -1,7 +1,8 @@
-//! Forced decisions: what nobody could prove, somebody takes upon themselves.
+//! Decisions of operators about unknown outcomes.
 //!
-//! A decision is about a record under one fence. It is written into the trail, then made by
-//! the store, which refuses it if the matter has moved on; that is written down too.
+//! A decision is about a record under one fence. It is written to the audit log and then applied by
+//! the store, which refuses it if the record has changed meanwhile. Such a refusal is written to the
+//! audit log too.
 
 use http::StatusCode;
 use onceward_core::{
@@ -17,7 +18,7 @@ use super::views::{AcceptLossDone, RecordDetails};
 use crate::api::{ApiProblem, RecordRef, RecordState, Rfc3339};
 use crate::config::Role;
 
-/// What is to be decided, complete.
+/// A decision that is complete and not applied yet.
 struct PendingDecision {
     record: Record,
     verdict: Verdict,
@@ -73,8 +74,8 @@ impl AdminService {
         run_detached(async move { service.accept_and_record_loss(why).await }).await
     }
 
-    /// The one decision that is written down after it was made: a store that has lost records
-    /// takes no new ones before, not even this.
+    /// The only decision that is written to the audit log after it is applied: a store that has lost
+    /// records takes no new ones before, not even this one.
     async fn accept_and_record_loss(&self, why: String) -> Result<AcceptLossDone, ApiProblem> {
         let by = &self.caller.name;
         tracing::warn!(by, reason = why, "an operator accepts that the store has lost records");
@@ -94,7 +95,7 @@ impl AdminService {
         Ok(AcceptLossDone { reopened: true })
     }
 
-    /// A record that the caller may decide about, under the fence that it has seen.
+    /// A record that the caller may decide about. `fence` is the one that the caller has seen.
     async fn decidable(&self, record_ref: &RecordRef, fence: u64) -> Result<Record, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
         let record = self.find_for_change(record_ref).await?;
@@ -105,8 +106,8 @@ impl AdminService {
         Ok(record)
     }
 
-    /// Whoever has no keys of a sealed store would write what its gateways refuse to read: all
-    /// outcomes are sealed there, so any one tells.
+    /// Refuses a decision without the keys of a sealed store: its gateways could not read the
+    /// outcome. All outcomes of such a store are sealed, so one of them is enough to tell.
     async fn must_have_sealing_keys(&self) -> Result<(), ApiProblem> {
         let standing = Some(StateName::Completed);
         let any = self.store.list(&Query { standing, limit: 1, ..Query::default() }).await;
@@ -118,8 +119,8 @@ impl AdminService {
         }
     }
 
-    /// In a task of its own: whoever hangs up has decided all the same, and no decision is
-    /// written down and then not made.
+    /// Applies a decision in a task of its own: a client that disconnects cancels nothing, so no
+    /// decision is written to the audit log and then not applied.
     async fn decide(&self, pending: PendingDecision) -> Result<RecordDetails, ApiProblem> {
         let service = self.clone();
         run_detached(async move { service.apply(pending).await }).await
@@ -140,7 +141,7 @@ impl AdminService {
             Fenced::Stale | Fenced::Missing => {
                 let superseded = Decision { decided: Decided::Superseded, ..decision };
                 self.decisions.write(&superseded).await.map_err(store_problem)?;
-                return Err(already_settled("Somebody else has settled it meanwhile."));
+                return Err(already_settled("It was settled otherwise meanwhile."));
             }
         }
         let record = self.find_for_change(&RecordRef::Record(record.id)).await?;
@@ -156,7 +157,7 @@ impl AdminService {
         self.decisions.write(decision).await.map_err(store_problem)
     }
 
-    /// Why there is nothing to decide about a record.
+    /// The problem for a record whose outcome is not unknown.
     async fn not_decidable(&self, record: &Record) -> Result<ApiProblem, ApiProblem> {
         if let State::Running { lease_until } = record.state {
             return Ok(lease_live(record, lease_until.into()));
@@ -164,13 +165,11 @@ impl AdminService {
         let state = self.state(record).await.map_err(store_problem)?;
         Ok(already_settled(match state {
             RecordState::Completed | RecordState::Failed => {
-                "Its outcome is known and is not changed."
+                "Its outcome is known and does not change."
             }
             RecordState::Released => "It was released: its key is free.",
-            RecordState::Expired => "Its outcome was known and is past its time.",
-            RecordState::Running | RecordState::Unknown => {
-                "It has changed just now: look at it again."
-            }
+            RecordState::Expired => "Its outcome was known and has expired.",
+            RecordState::Running | RecordState::Unknown => "It has just changed: look at it again.",
         }))
     }
 }
@@ -205,7 +204,7 @@ impl PendingDecision {
     }
 }
 
-/// Runs a decision in a task of its own, which does not end with its caller.
+/// Runs a decision in a task of its own, which goes on when its caller is dropped.
 async fn run_detached<T: Send + 'static>(
     decision: impl Future<Output = Result<T, ApiProblem>> + Send + 'static,
 ) -> Result<T, ApiProblem> {
@@ -216,45 +215,49 @@ async fn run_detached<T: Send + 'static>(
 }
 
 fn audit_log_not_written(error: &StoreError) -> ApiProblem {
-    tracing::error!(%error, "the accepted loss is not in the trail; the log above has its reason");
-    let title = "The loss is accepted, and not in the trail";
-    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "TRAIL_NOT_WRITTEN", title)
-        .detail(format!("Claims are granted again. The trail: {} ({}).", error.kind, error.effect))
+    tracing::error!(%error, "the accepted loss is not in the audit log; its reason is in the log line before");
+    let title = "The loss is accepted, and not in the audit log";
+    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "TRAIL_NOT_WRITTEN", title).detail(format!(
+        "Claims are granted again. The audit log could not be written: {} ({}).",
+        error.kind, error.effect
+    ))
 }
 
 fn stopping() -> ApiProblem {
     let title = "The program is stopping";
     ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", title)
-        .detail("It may have been decided; look, or send it again.")
+        .detail(
+            "The decision may have been applied. Look at the record, or send the request again.",
+        )
         .retryable()
 }
 
 fn sealing_keys_needed() -> ApiProblem {
     let title = "The store is sealed";
     ApiProblem::new(StatusCode::CONFLICT, "SEALING_KEYS_NEEDED", title).detail(
-        "Gateways could not read what is decided without its keys: give --config FILE with \
-         store.sealing_keys_file or store.sealing_keys_env, or ask a gateway by --admin URL.",
+        "Gateways could not read an outcome that is stored without its keys. Give --config FILE with \
+         store.sealing_keys_file or store.sealing_keys_env, or ask a gateway with --admin URL.",
     )
 }
 
 fn fence_moved(record: &Record) -> ApiProblem {
-    let title = "The record has moved on";
+    let title = "The fence has changed";
     ApiProblem::new(StatusCode::CONFLICT, "FENCE_MOVED", title).detail(format!(
-        "Its fence is {} now: somebody was granted it since you looked. Look at it again.",
+        "Its fence is {} now: the key was granted again since you looked. Look at the record again.",
         record.fence
     ))
 }
 
 fn lease_live(record: &Record, until: Rfc3339) -> ApiProblem {
-    let title = "Somebody works on it";
+    let title = "The operation is running";
     ApiProblem::new(StatusCode::CONFLICT, "LEASE_LIVE", title).detail(format!(
-        "Its lease lasts until {until} and may be renewed (attempt {}): wait until it is \
+        "Its lease lasts until {until} and may be renewed (attempt {}). Wait until it is \
          settled, or stop its owner and wait until the lease has lapsed.",
         record.attempts
     ))
 }
 
 fn already_settled(detail: &str) -> ApiProblem {
-    let title = "There is nothing to decide";
+    let title = "The outcome is not unknown";
     ApiProblem::new(StatusCode::CONFLICT, "ALREADY_SETTLED", title).detail(detail)
 }

@@ -1,4 +1,4 @@
-//! Pages of records, by what somebody asks for and what exists for them.
+//! Pages of records that match a filter and are visible to the caller.
 
 use onceward_core::{INTERNAL_TENANT, Page, Query, Record, RecordId, StoreError};
 
@@ -8,12 +8,12 @@ use super::views::{RecordPage, RecordView, ids};
 use crate::api::{ApiProblem, RecordState};
 use crate::config::Role;
 
-/// Most pages of the store that one call reads: what few records match is found over
-/// several calls, each of which is short.
+/// Largest number of store pages that one call reads. A filter with few matches takes several
+/// calls, each of them short.
 const STORE_PAGES_MAX: usize = 20;
 
 impl AdminService {
-    /// A page of what is wanted, as far as it exists for the caller.
+    /// A page of the records that match and are visible to the caller.
     pub(super) async fn listing(&self, request: &ListRecords) -> Result<RecordPage, ApiProblem> {
         if request.outcomes {
             self.caller.must_be(Role::Operator)?;
@@ -38,7 +38,7 @@ impl AdminService {
         Ok(listing)
     }
 
-    /// Whoever asked for a state has been told by the store that it is so.
+    /// A filter by state was already applied by the store, which needs no second query.
     async fn listed_state(
         &self,
         record: &Record,
@@ -50,8 +50,8 @@ impl AdminService {
         }
     }
 
-    /// One page of the store, or one that is put together of those of each tenant. What
-    /// cannot be read is nobody's, and does not exist for who is tied to tenants.
+    /// One page of the store. For a caller with tenants it is merged from a page of each tenant,
+    /// without undecodable records: their tenant is not known.
     async fn page(
         &self,
         request: &ListRecords,
@@ -80,14 +80,14 @@ impl AdminService {
     }
 }
 
-/// Whether a record is shown to who did not ask for Onceward's own.
+/// Returns whether a record is in the listing: internal ones only on request.
 fn is_listed(record: &Record, request: &ListRecords) -> bool {
     request.internal || record.scope.tenant() != INTERNAL_TENANT
 }
 
-/// The first records of several pages that begin at one place.
+/// Merges pages that start at the same record into one.
 fn merge(pages: Vec<Page>, limit: usize) -> Page {
-    // Beyond the end of a page that has a next one, something may be missing.
+    // Beyond the end of a page that has a next one, records may be missing.
     let end = pages.iter().filter_map(|page| page.next).min();
     let records = pages.into_iter().flat_map(|page| page.records);
     let mut records: Vec<_> = records.filter(|it| end.is_none_or(|end| it.id <= end)).collect();

@@ -1,4 +1,4 @@
-//! What operators ask: metrics, and whether the gateway is alive and ready.
+//! Metrics, liveness and readiness of the gateway.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::backend::{Readiness, StoreProbe};
 use crate::net::UpstreamHealth;
 use crate::telemetry::Metrics;
 
-/// Answers operators.
+/// Serves `/metrics`, `/live` and `/ready`.
 #[derive(Clone)]
 pub(crate) struct Monitoring {
     pub(crate) metrics: Arc<Metrics>,
@@ -22,9 +22,9 @@ pub(crate) struct Monitoring {
 }
 
 impl Monitoring {
-    /// Its routes.
+    /// The routes.
     pub(crate) fn router(self) -> Router {
-        let paths = "/metrics, /live and /ready are here\n";
+        let paths = "Not found. This address has /metrics, /live and /ready.\n";
         Router::new()
             .route("/live", get(async || text(StatusCode::OK, "alive\n")))
             .route("/ready", get(async |State(monitoring): State<Self>| monitoring.ready().await))
@@ -44,7 +44,7 @@ impl Monitoring {
         response
     }
 
-    /// Ready is a gateway whose store grants claims and whose upstream answers.
+    /// Ready: the store grants claims and the upstream answers.
     async fn ready(&self) -> Response {
         let warnings = match self.probe.readiness().await {
             Readiness::Ready { warnings } => warnings,

@@ -1,4 +1,4 @@
-//! Who answers at the store itself, by what the caller may do and see.
+//! The admin API at the store, by the role and tenants of the caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::views::{
 use crate::api::{ApiProblem, Caller, RecordRef, RecordState, RetentionRules};
 use crate::config::Role;
 
-/// Answers one caller at a store. Cheap to clone.
+/// The admin API of one caller at a store. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AdminService {
     pub(super) store: SharedStore,
@@ -34,7 +34,7 @@ pub(crate) struct AdminService {
 }
 
 impl AdminService {
-    /// Answers `caller` at a store, whose identity its engines have too.
+    /// The API of `caller` at a store. `identity` is the one that the engines on the store use.
     pub(crate) fn new(
         store: SharedStore,
         identity: Identity,
@@ -45,12 +45,12 @@ impl AdminService {
         Self { store, decisions, retention, caller, clock: Arc::new(SystemAmbient::new()) }
     }
 
-    /// By this machine's clock: for ages that people read, and for nothing that is decided.
+    /// This machine's clock: for ages that are shown, never for a decision.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Where a record stands. Whether a lease has lapsed is for the store to say.
+    /// The state of a record. Only the store decides whether a lease has lapsed.
     pub(super) async fn state(&self, record: &Record) -> Result<RecordState, StoreError> {
         Ok(match record.state {
             State::Running { .. } if self.store.is_unknown(record).await? => RecordState::Unknown,
@@ -59,7 +59,7 @@ impl AdminService {
         })
     }
 
-    /// A record that exists for the caller.
+    /// A record that is visible to the caller.
     pub(super) async fn find(&self, record_ref: &RecordRef) -> Result<Record, ApiProblem> {
         let found = match record_ref {
             RecordRef::Operation(id) => self.store.find(id).await,
@@ -70,7 +70,7 @@ impl AdminService {
         known.ok_or_else(|| not_found(record_ref))
     }
 
-    /// One that is not Onceward's own, for whoever wants to change it.
+    /// A record that decisions may change: visible and not internal.
     pub(super) async fn find_for_change(
         &self,
         record_ref: &RecordRef,
@@ -93,17 +93,18 @@ impl AdminService {
         Ok(RecordDetails { record, decisions: decisions.into_iter().map(Into::into).collect() })
     }
 
-    /// What is about everybody's records at once is not for who is tied to some tenants.
+    /// Refuses callers with tenants: the request covers the records of all tenants.
     fn must_see_all_tenants(&self) -> Result<(), ApiProblem> {
         if self.caller.tenants().is_empty() {
             return Ok(());
         }
-        let title = "The token is tied to tenants";
-        Err(ApiProblem::new(StatusCode::FORBIDDEN, "ALL_TENANTS_NEEDED", title)
-            .detail("This is about all tenants' records: use a token without `tenants`."))
+        let title = "The token is restricted to tenants";
+        Err(ApiProblem::new(StatusCode::FORBIDDEN, "ALL_TENANTS_NEEDED", title).detail(
+            "The request covers the records of all tenants: use a token without `tenants`.",
+        ))
     }
 
-    /// What was decided about one operation. Decisions outlive the record that they are about.
+    /// The decisions about one operation. Decisions outlive the record that they are about.
     async fn decisions_about(&self, operation: &OperationId) -> Result<DecisionPage, ApiProblem> {
         let written = self.decisions.about(operation).await.map_err(store_problem)?;
         if !self.operation_exists(operation, &written).await? {
@@ -113,7 +114,7 @@ impl AdminService {
         Ok(DecisionPage { decisions, next: None })
     }
 
-    /// Whether an operation exists for the caller.
+    /// Returns whether an operation is visible to the caller.
     async fn operation_exists(
         &self,
         id: &OperationId,
@@ -122,7 +123,7 @@ impl AdminService {
         let record = self.store.find(id).await.map_err(store_problem)?;
         Ok(match record {
             Some(record) => self.caller.sees(record.scope.tenant()),
-            // Whose it was, nobody can tell any more.
+            // The tenant of a removed record is not known any more.
             None => !written.is_empty() && self.caller.tenants().is_empty(),
         })
     }
@@ -213,23 +214,23 @@ impl AdminApi for AdminService {
     }
 }
 
-/// A record that cannot be read stays so: sending again does not help.
+/// An undecodable record is not retryable: the same request fails again.
 pub(super) fn store_problem(error: StoreError) -> ApiProblem {
     if error.kind != StoreErrorKind::Undecodable {
         return error.into();
     }
-    tracing::warn!(%error, "the store");
+    tracing::warn!(%error, "the store failed");
     let title = "The record cannot be read";
     ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "RECORD_UNREADABLE", title).detail(
-        "It is there, and damaged, of a newer release, or sealed with a key that is not \
-         configured: `onceward store verify` finds all of these.",
+        "The record exists. It is damaged, of a newer release, or sealed with a key that is not \
+         configured. `onceward store verify` lists such records.",
     )
 }
 
 fn not_found(record_ref: &RecordRef) -> ApiProblem {
     ApiProblem::not_found(&match record_ref {
-        RecordRef::Operation(id) => format!("No operation {id} is here; it may be past its time."),
-        RecordRef::Record(id) => format!("No record {id} is here; it may be past its time."),
+        RecordRef::Operation(id) => format!("There is no operation {id}; it may have expired."),
+        RecordRef::Record(id) => format!("There is no record {id}; it may have expired."),
     })
 }
 

@@ -1,23 +1,23 @@
-//! What an operator calls a record.
+//! References to records, as operators give them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use onceward_core::{OperationId, RecordId};
 
-/// A record, by the name of its operation or by its own id.
+/// A reference to a record: the id of its operation, or its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordRef {
-    /// By its operation.
+    /// The id of the operation.
     Operation(OperationId),
-    /// By its own id.
+    /// The id of the record.
     Record(RecordId),
 }
 
-/// A text that names no record.
+/// A text that is no reference to a record.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is neither an operation's id (a UUID) nor a record's (64 hexadecimal digits); \
+    "{0:?} is neither an operation id (a UUID) nor a record id (64 hexadecimal digits); \
      `onceward records list` shows both"
 )]
 pub(crate) struct InvalidRecordRef(String);
@@ -41,7 +41,7 @@ impl fmt::Display for RecordRef {
     }
 }
 
-/// A record's id from its hexadecimal digits.
+/// Parses a record id, 64 hexadecimal digits.
 pub(crate) fn record_id(text: &str) -> Option<RecordId> {
     let digits = text.as_bytes();
     if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {

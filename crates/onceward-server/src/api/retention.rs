@@ -1,4 +1,4 @@
-//! How long what operators decide is kept.
+//! Retention of outcomes that operators store.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use onceward_core::{Expiry, Policy, Retention, Scope};
 
 use crate::config::{Config, RuleSettings};
 
-/// The retention of every operation: what an operator settles is kept as long as what the
-/// service would have answered.
+/// The retention of every operation. An outcome that an operator stores is kept as long as the
+/// service's own response would be.
 #[derive(Debug, Clone)]
 pub(crate) struct RetentionRules {
     by_operation: HashMap<String, Retention>,
@@ -16,7 +16,7 @@ pub(crate) struct RetentionRules {
 }
 
 impl RetentionRules {
-    /// What a configuration says.
+    /// The retention that a configuration sets.
     pub(crate) fn of(config: &Config) -> Self {
         let by_operation = config.operations.iter().map(|operation| {
             let unnamed = || format!("{} {}", operation.method.0, operation.route);
@@ -31,7 +31,7 @@ impl RetentionRules {
         Self { by_operation: HashMap::new(), default: retention }
     }
 
-    /// How long an outcome in this scope is kept, unless somebody says how long.
+    /// Retention of an outcome in this scope; `keep` overrides its length.
     pub(crate) fn retention(&self, scope: &Scope, keep: Option<Duration>) -> Retention {
         let configured = self.by_operation.get(scope.operation()).copied().unwrap_or(self.default);
         Retention { keep: keep.unwrap_or(configured.keep), ..configured }

@@ -1,4 +1,4 @@
-//! What is seen of the store: whether it answers, and how much it holds.
+//! Health and record counts of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// Longer than any call of a store that is well.
+/// Time limit of a probe, longer than any call of a healthy store.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Looks at the store for operators. Counting can mean to look at every record, so it is
-/// done no more often than the store bears.
+/// Probes the store for operators. Counting may read every record, so it is done at most once in
+/// `every`.
 #[derive(Clone)]
 pub(crate) struct StoreProbe {
     store: SharedStore,
@@ -20,12 +20,12 @@ pub(crate) struct StoreProbe {
     last: Arc<Mutex<LastCount>>,
 }
 
-/// Whether requests can be guarded.
+/// Readiness of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// Claims are granted; what may soon keep the store from that.
+    /// Claims are granted. The warnings name what may soon prevent that.
     Ready { warnings: Vec<String> },
-    /// No claims are granted, and why.
+    /// No claims are granted, for this reason.
     NotReady(String),
 }
 
@@ -35,7 +35,7 @@ async fn check(store: &dyn FullStore) -> Result<Health, StoreError> {
     store.health().await
 }
 
-/// Logs what an operator should know of a store that was just opened.
+/// Logs the warnings of a store that was just opened.
 pub(crate) async fn log_health(store: &dyn FullStore) {
     match timeout(PROBE_TIMEOUT, store.health()).await {
         Ok(Ok(Health { refuses, warnings })) => {
@@ -44,12 +44,12 @@ pub(crate) async fn log_health(store: &dyn FullStore) {
             }
             warnings.iter().for_each(|warning| tracing::warn!("the store: {warning}"));
         }
-        Ok(Err(error)) => tracing::warn!(%error, "the store"),
-        Err(_late) => tracing::warn!("the store does not answer in {PROBE_TIMEOUT:?}"),
+        Ok(Err(error)) => tracing::warn!(%error, "the store failed"),
+        Err(_late) => tracing::warn!("the store does not answer within {PROBE_TIMEOUT:?}"),
     }
 }
 
-/// The last count, and when the next may be.
+/// The last count, and the earliest time of the next one.
 #[derive(Default)]
 struct LastCount {
     stats: Option<Stats>,
@@ -61,17 +61,17 @@ impl StoreProbe {
         Self { store, every, last: Arc::default() }
     }
 
-    /// Whether the store answers and grants claims. Asks for a record that no key has.
+    /// Checks that the store answers and grants claims. Reads a record id that no key has.
     pub(crate) async fn readiness(&self) -> Readiness {
         match timeout(PROBE_TIMEOUT, check(&*self.store)).await {
             Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::NotReady(why),
             Ok(Ok(Health { refuses: None, warnings })) => Readiness::Ready { warnings },
             Ok(Err(error)) => Readiness::NotReady(error.to_string()),
-            Err(_late) => Readiness::NotReady(format!("no answer in {PROBE_TIMEOUT:?}")),
+            Err(_late) => Readiness::NotReady(format!("no answer within {PROBE_TIMEOUT:?}")),
         }
     }
 
-    /// How much it holds, or did when it was counted last.
+    /// Record counts, from now or from the last count.
     pub(crate) async fn stats(&self) -> Option<Stats> {
         if self.is_due()
             && let Ok(Ok(stats)) = timeout(PROBE_TIMEOUT, self.store.stats()).await
@@ -81,7 +81,7 @@ impl StoreProbe {
         self.last.lock().stats.clone()
     }
 
-    /// Whoever is told so counts, and nobody else meanwhile.
+    /// Returns true to one caller per `every`, which then counts.
     fn is_due(&self) -> bool {
         let (mut last, now) = (self.last.lock(), Instant::now());
         let due = last.next.is_none_or(|next| next <= now);
@@ -107,7 +107,7 @@ mod tests {
         store.on_next(1, Call::Admin, Fault::Fail);
         assert!(matches!(probe.readiness().await, Readiness::NotReady(_)));
         store.on_next(1, Call::Admin, Fault::Hang);
-        let late = Readiness::NotReady("no answer in 3s".to_owned());
+        let late = Readiness::NotReady("no answer within 3s".to_owned());
         assert_eq!(probe.readiness().await, late);
         assert_eq!(probe.readiness().await, ready);
     }

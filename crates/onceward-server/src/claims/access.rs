@@ -1,4 +1,4 @@
-//! Who may do what, judged before a body is read.
+//! Access checks, made before a body is read.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use super::Claims;
 use crate::api::{ApiProblem, Caller};
 use crate::config::Role;
 
-/// Somebody who may look.
+/// A caller with the role reader, or a higher one.
 pub(super) struct ReaderCaller(pub(super) Arc<Caller>);
 
-/// Somebody who may claim.
+/// A caller with the role worker, or a higher one.
 pub(super) struct WorkerCaller(pub(super) Arc<Caller>);
 
 impl FromRequestParts<Arc<Claims>> for ReaderCaller {
@@ -45,13 +45,14 @@ fn caller_with_role(parts: &Parts, claims: &Claims, role: Role) -> Result<Arc<Ca
     Ok(caller)
 }
 
-/// Whether a tenant's records exist for somebody. Onceward's own exist for nobody here.
+/// Returns whether a caller may see a tenant's records. Internal records are never visible here.
 pub(super) fn can_see(caller: &Caller, tenant: &str) -> bool {
     tenant != INTERNAL_TENANT && caller.sees(tenant)
 }
 
 pub(super) fn tenant_forbidden() -> ApiProblem {
     let title = "The token does not allow claims for this tenant";
-    ApiProblem::new(StatusCode::FORBIDDEN, "TENANT_FORBIDDEN", title)
-        .detail("Name a tenant that [[tokens]] allows; without one, the tenant is \"-\".")
+    ApiProblem::new(StatusCode::FORBIDDEN, "TENANT_FORBIDDEN", title).detail(
+        "Use a tenant of this token. Without `tenant`, it is the only one of the token, or \"-\".",
+    )
 }

@@ -1,4 +1,4 @@
-//! Many claims, or many words about claims, in one request. Each is answered by itself.
+//! Several claims, renewals or settlements in one request. Each has a response of its own.
 
 use std::sync::Arc;
 
@@ -20,61 +20,61 @@ use super::result::{BytesBody, ClaimResult};
 use super::settle::{Applied, LeaseAction};
 use crate::api::{ApiProblem, Caller, Payload, read_json};
 
-/// Items of a batch: more would hold up what comes behind it.
+/// Largest number of items: a larger batch would delay the requests behind it.
 const ITEMS_MAX: usize = 100;
 
-/// Many things to do once.
+/// A batch of claims.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimBatch {
-    /// Each as in `POST /v1/claims`. What is wrong with one is told in its place.
+    /// Each as in `POST /v1/claims`. An invalid one gets a problem in its place.
     #[schema(value_type = Vec<Object>, min_items = 1, max_items = 100)]
     claims: Items,
 }
 
-/// What became of each, in order.
+/// The response of each item, in order.
 #[derive(Serialize, ToSchema)]
 pub(super) struct ClaimBatchResponse {
     answers: Vec<ClaimBatchItem>,
 }
 
-/// What `POST /v1/claims` would have answered.
+/// The response that `POST /v1/claims` would have had.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum ClaimBatchItem {
-    /// With status 200.
+    /// A response with status 200.
     Claim(ClaimResponse),
-    /// With the problem's status.
+    /// A problem with its own status.
     Problem(ApiProblem),
 }
 
-/// Many words about claims.
+/// A batch of renewals and settlements.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettlementBatch {
-    /// Each as in `POST /v1/claims/…`, with `action` for the end of the path. What is wrong
-    /// with one is told in its place.
+    /// Each as in `POST /v1/claims/…`, with the last part of the path as `action`. An invalid one
+    /// gets a problem in its place.
     #[schema(value_type = Vec<Object>, min_items = 1, max_items = 100)]
     settlements: Items,
 }
 
-/// What became of each, in order.
+/// The response of each item, in order.
 #[derive(Serialize, ToSchema)]
 pub(super) struct SettlementBatchResponse {
     answers: Vec<SettlementBatchItem>,
 }
 
-/// What the request would have been answered by itself.
+/// The response that the request would have had by itself.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum SettlementBatchItem {
-    /// With status 200.
+    /// A response with status 200.
     Settlement(Applied),
-    /// With the problem's status.
+    /// A problem with its own status.
     Problem(ApiProblem),
 }
 
-/// One word about a claim.
+/// One renewal or settlement.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SettlementItem {
@@ -97,15 +97,15 @@ enum Action {
     Release,
 }
 
-/// Claim many things at once.
+/// Send several claims at once.
 ///
-/// Each is decided by itself, and one that is refused does not hold up the others.
+/// Each is decided independently; a refused one does not affect the others.
 #[utoipa::path(
     post,
     path = "/v1/claims/batch",
     operation_id = "claim_batch",
     request_body = ClaimBatch,
-    responses((status = 200, body = ClaimBatchResponse, description = "What became of each"), RequestErrors)
+    responses((status = 200, body = ClaimBatchResponse, description = "The response of each item"), RequestErrors)
 )]
 pub(super) async fn claims(
     State(claims): State<Arc<Claims>>,
@@ -123,16 +123,16 @@ pub(super) async fn claims(
     Json(ClaimBatchResponse { answers: join_all(items.into_iter().map(answer)).await })
 }
 
-/// Renew, complete, fail, give up or release many claims at once.
+/// Renew, complete, fail, give up or release several claims at once.
 ///
-/// Each is decided by itself, and one that is refused does not hold up the others.
+/// Each is decided independently; a refused one does not affect the others.
 #[utoipa::path(
     post,
     path = "/v1/settlements/batch",
     operation_id = "settle_batch",
     request_body = SettlementBatch,
     responses(
-        (status = 200, body = SettlementBatchResponse, description = "What became of each"),
+        (status = 200, body = SettlementBatchResponse, description = "The response of each item"),
         RequestErrors
     )
 )]
@@ -163,10 +163,12 @@ impl SettlementItem {
         let Self { action, lease, result, bytes, duration } = self;
         let has_result = result.is_some() || bytes.is_some();
         if has_result && !matches!(action, Action::Complete | Action::Fail) {
-            return Err(ApiProblem::bad_request("only complete and fail have a result"));
+            return Err(ApiProblem::bad_request(
+                "only the actions complete and fail have a result",
+            ));
         }
         if duration.is_some() && action != Action::Renew {
-            return Err(ApiProblem::bad_request("only renew has a time to last (for)"));
+            return Err(ApiProblem::bad_request("only the action renew has a duration (`for`)"));
         }
         let result = ClaimResult { result, bytes };
         let action = match action {
@@ -180,7 +182,7 @@ impl SettlementItem {
     }
 }
 
-/// Objects that are read one by one.
+/// Objects that are parsed one by one.
 struct Items(Vec<Box<RawValue>>);
 
 impl<'de> Deserialize<'de> for Items {

@@ -1,4 +1,4 @@
-//! Asking for the right to run.
+//! Claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use super::result::{BytesBody, ClaimResult};
 use super::sending::TokenSource;
 use crate::api::{ApiProblem, Caller, Payload};
 
-/// The tenant and the caller where nobody is told apart, as in the gateway.
+/// The tenant and the caller of claims that name none, as in a gateway with a single tenant.
 pub(super) const UNNAMED: &str = "-";
 
-/// How soon to ask again while somebody else is at work.
+/// Delay after which to claim again while the operation is running.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
-/// What somebody wants to do once.
+/// A claim: the right to run one operation once.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimBody {
-    /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
+    /// The tenant. The default is the tenant of the token, if it has exactly one, or `-`.
     #[schema(
         min_length = 1,
         max_length = 255,
@@ -43,14 +43,15 @@ pub(super) struct ClaimBody {
         example = "acme"
     )]
     tenant: Option<String>,
-    /// Who asked for it, where two callers may use the same key for different things.
+    /// The caller on whose behalf it runs. Keys of different callers are different keys.
     #[schema(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     caller: Option<String>,
-    /// What is done, as in `payments.create`. Keys of different operations are different keys.
+    /// The name of the operation, such as `payments.create`. Keys of different operations are
+    /// different keys.
     #[schema(
         min_length = 1,
         max_length = 255,
@@ -58,7 +59,7 @@ pub(super) struct ClaimBody {
         example = "payments.create"
     )]
     operation: String,
-    /// The name of the intent: the same on every attempt, and never of anything else.
+    /// The idempotency key: the same on every attempt, and never used for another request.
     #[schema(
         min_length = 1,
         max_length = 255,
@@ -66,90 +67,90 @@ pub(super) struct ClaimBody {
         example = "order-1017"
     )]
     key: String,
-    /// What exactly is asked for, as a digest of the worker's own; or `payload`.
+    /// A digest of the request that the worker computed. Send this or `payload`.
     #[schema(min_length = 1, max_length = 255)]
     fingerprint: Option<String>,
-    /// What exactly is asked for, as any JSON: compared by its content, and not kept. Or
-    /// `fingerprint`.
+    /// The request as any JSON. It is compared by its value, and only a digest is stored. Send
+    /// this or `fingerprint`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Value, required = false)]
     payload: Option<Box<RawValue>>,
-    /// How long the claim lasts until it is renewed.
+    /// Duration of the lease.
     #[schema(pattern = "^([1-9]|[1-5][0-9]|60)(s|m)$", example = "30s")]
     lease: Option<String>,
-    /// What is to happen if the one who holds a claim died.
+    /// The response to the next claim if the lease lapses.
     #[serde(default)]
     on_lapse: OnLapse,
-    /// Drawn at random by the worker for this attempt. A claim that is sent again with the
-    /// same one gets the same grant. Without it, a grant whose answer is lost stays until its
+    /// A random UUID that the worker draws for this attempt. A claim sent again with the same
+    /// one gets the same grant. Without it, a grant whose response is lost holds the key until its
     /// lease lapses.
     owner: Option<Uuid>,
 }
 
-/// What is to happen if the one who holds a claim died.
+/// The response to the next claim after a lease has lapsed.
 #[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum OnLapse {
-    /// Nobody knows what it did: the outcome is unknown until somebody finds out.
+    /// The outcome is unknown, until the holder, a resolver or an operator settles it.
     #[default]
     Unknown,
-    /// The next one runs, under a higher fence and with the same downstream key. Only for work
-    /// that is fenced or idempotent itself.
+    /// The next claim is granted, with a higher fence and the same downstream key. Only for work
+    /// that checks the fence or is idempotent by the downstream key.
     Takeover,
 }
 
-/// `null` is a payload too.
+/// Keeps `null`, which is a payload too.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What a worker is to do.
+/// Response to a claim.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum ClaimResponse {
-    /// Run it, and say what came of it.
+    /// The operation is this worker's to run and settle.
     Granted {
-        /// The operation's name, the same on every attempt.
+        /// The id of the operation, the same on every attempt.
         #[schema(format = Uuid)]
         operation_id: String,
-        /// Send it with whatever is said about the claim.
+        /// The lease, to send with each renewal and the settlement.
         lease: Lease,
-        /// Which attempt it is, counted from one.
+        /// The number of this attempt, from one.
         attempt: u32,
-        /// The key to hand to the next system: the same on every attempt.
+        /// The idempotency key for the next system, the same on every attempt.
         downstream_key: String,
     },
-    /// It was done. This is what came of it.
+    /// The operation was completed before.
     Completed {
-        /// The operation's name.
+        /// The id of the operation.
         #[schema(format = Uuid)]
         operation_id: String,
-        /// What came of it, if that was JSON.
+        /// The result, if it is JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Value, required = false)]
         result: Option<Box<RawValue>>,
-        /// What came of it, if that was something else.
+        /// The result, if it is not JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(nullable = false)]
         bytes: Option<BytesBody>,
     },
-    /// It failed for good. This is what came of it.
+    /// The operation failed for good before.
     Failed {
-        /// The operation's name.
+        /// The id of the operation.
         #[schema(format = Uuid)]
         operation_id: String,
-        /// What came of it, if that was JSON.
+        /// The result, if it is JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Value, required = false)]
         result: Option<Box<RawValue>>,
-        /// What came of it, if that was something else.
+        /// The result, if it is not JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(nullable = false)]
         bytes: Option<BytesBody>,
     },
 }
 
-/// Claim the right to run.
+/// Claim an operation.
 ///
 /// Safe to send again with the same `owner`.
 #[utoipa::path(
@@ -157,7 +158,7 @@ pub(super) enum ClaimResponse {
     path = "/v1/claims",
     operation_id = "claim",
     request_body = ClaimBody,
-    responses((status = 200, body = ClaimResponse, description = "What to do"), ClaimErrors, RequestErrors)
+    responses((status = 200, body = ClaimResponse, description = "Granted, or settled before"), ClaimErrors, RequestErrors)
 )]
 pub(super) async fn post(
     State(claims): State<Arc<Claims>>,
@@ -229,7 +230,7 @@ impl Claims {
     }
 }
 
-/// Whose key it is and which, if the caller may claim there.
+/// The scope and key of a claim, if the caller may claim for that tenant.
 pub(super) fn scope_and_key(
     caller: &Caller,
     tenant: Option<&str>,
@@ -257,7 +258,7 @@ fn invalid_scope(error: &InvalidScope) -> ApiProblem {
     problem.detail(error.to_string())
 }
 
-/// The one at work may end at any time, and its lease ends at a known one.
+/// The running owner may settle at any time, and its lease ends at a known one.
 fn running(operation: &OperationId, lease_left: Duration) -> ApiProblem {
     let delay = lease_left.clamp(RETRY_AFTER_MIN, RETRY_AFTER);
     ApiProblem::of(Code::InProgress).operation(operation).retry_after(delay)

@@ -1,4 +1,4 @@
-//! Looking at an operation.
+//! Looking up an operation.
 
 use std::sync::Arc;
 
@@ -17,81 +17,81 @@ use super::result::{BytesBody, ClaimResult};
 use super::{Claims, with_timeout};
 use crate::api::{ApiProblem, Caller, RecordState, Rfc3339};
 
-/// An operation by the key that it was claimed under.
+/// The scope and key of an operation.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct KeyQuery {
-    /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
+    /// The tenant. The default is the tenant of the token, if it has exactly one, or `-`.
     #[param(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     tenant: Option<String>,
-    /// Who asked for it.
+    /// The caller on whose behalf it runs.
     #[param(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     caller: Option<String>,
-    /// What is done.
+    /// The name of the operation.
     #[param(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     operation: String,
-    /// The name of the intent.
+    /// The idempotency key.
     #[param(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$")]
     key: String,
 }
 
-/// Where an operation stands.
+/// An operation.
 #[derive(Serialize, ToSchema)]
 pub(super) struct OperationView {
-    /// Its name.
+    /// The id of the operation.
     #[schema(format = Uuid)]
     operation_id: String,
-    /// Where it stands now.
+    /// The state.
     state: RecordState,
-    /// Whose data it is about.
+    /// The tenant.
     tenant: String,
-    /// Who asked for it.
+    /// The caller.
     caller: String,
-    /// What is done.
+    /// The name of the operation.
     operation: String,
-    /// How often it was granted.
+    /// Number of grants.
     attempts: u32,
     /// The fence of the last grant.
     #[schema(minimum = 0)]
     fence: u64,
-    /// The key that attempts hand to the next system: to look there for what came of it.
+    /// The idempotency key that attempts send to the next system. Look the effect up there by it.
     downstream_key: String,
-    /// First grant, on the store's clock.
+    /// Time of the first grant, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     created_at: Rfc3339,
-    /// Last change, on the store's clock.
+    /// Time of the last change, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     updated_at: Rfc3339,
-    /// What came of it, if that was JSON.
+    /// The result, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
     result: Option<Box<RawValue>>,
-    /// What came of it, if that was something else.
+    /// The result, if it is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     bytes: Option<BytesBody>,
 }
 
-/// Look at an operation.
+/// Show an operation.
 #[utoipa::path(
     get,
     path = "/v1/claims/{operation_id}",
     operation_id = "get",
-    params(("operation_id" = String, Path, format = Uuid, description = "The operation's name")),
-    responses((status = 200, body = OperationView, description = "Where it stands"), NotFound, ReadErrors)
+    params(("operation_id" = String, Path, format = Uuid, description = "The id of the operation")),
+    responses((status = 200, body = OperationView, description = "The operation"), NotFound, ReadErrors)
 )]
 pub(super) async fn get(
     State(claims): State<Arc<Claims>>,
@@ -102,24 +102,25 @@ pub(super) async fn get(
     claims.view(&caller, &id).await.map(Json)
 }
 
-/// Look at an operation by the key that it was claimed under.
+/// Show an operation by its key.
 #[utoipa::path(
     get,
     path = "/v1/claims",
     operation_id = "get_by_key",
     params(KeyQuery),
-    responses((status = 200, body = OperationView, description = "Where it stands"), NotFound, ReadErrors)
+    responses((status = 200, body = OperationView, description = "The operation"), NotFound, ReadErrors)
 )]
 pub(super) async fn get_by_key(
     State(claims): State<Arc<Claims>>,
     ReaderCaller(caller): ReaderCaller,
     query: Result<Query<KeyQuery>, QueryRejection>,
 ) -> Result<Json<OperationView>, ApiProblem> {
-    let message = "the query has operation and key, and may have tenant and caller, each once";
+    let message =
+        "the query must have operation and key, and may have tenant and caller, each once";
     let Query(query) = query.map_err(|_| ApiProblem::bad_request(message))?;
     let (tenant, on_behalf_of) = (query.tenant.as_deref(), query.caller.as_deref());
     let found = scope_and_key(&caller, tenant, on_behalf_of, &query.operation, &query.key);
-    // Whether it is there is nobody's business who may not see it.
+    // A caller that may not see the tenant does not learn whether the operation exists.
     let (scope, key) = found.map_err(|it| if it.status == 403 { not_found() } else { it })?;
     let id = claims.engine.identity().record_id(&scope, &key);
     let record = with_timeout(claims.store.get(&id)).await?.ok_or_else(not_found)?;
@@ -135,7 +136,7 @@ impl Claims {
 }
 
 fn not_found() -> ApiProblem {
-    ApiProblem::not_found("There is no such operation, or it is past its time.")
+    ApiProblem::not_found("There is no such operation, or it has expired.")
 }
 
 impl OperationView {

@@ -1,4 +1,4 @@
-//! Asking somebody who knows, before anything is looked up or replayed.
+//! External authorization (like nginx `auth_request`) before any store access.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::net::{Client, RequestBody};
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
 
-/// Sends what a request is, without its body, to an address that answers whether it may go
-/// on: 2xx yes, 401 or 403 no, anything else 503.
+/// Sends method, URI and headers of each request to an authorization service. 2xx allows the
+/// request, 401 and 403 refuse it, any other response gives 503.
 #[derive(Clone)]
 pub(crate) struct Authorizer {
     client: Client,
@@ -39,7 +39,7 @@ impl Authorizer {
         Self { client, url, timeout, loop_detector, format }
     }
 
-    /// `Err` is the answer to the client.
+    /// Checks a request. `Err` is the response to the client.
     pub(crate) async fn check<B>(
         &self,
         request: &Request<B>,
@@ -48,25 +48,26 @@ impl Authorizer {
         let response = match timeout(self.timeout, response).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "authorization could not be asked");
+                tracing::warn!(%error, "the authorization service could not be reached");
                 return Err(self.unavailable());
             }
             Err(_late) => {
-                tracing::warn!("authorization did not answer in time");
+                tracing::warn!("the authorization service did not answer in time");
                 return Err(self.unavailable());
             }
         };
         match response.status() {
             status if status.is_success() => Ok(()),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                let mut refused = self.problem(status, "INVALID_CREDENTIALS", "It is not allowed");
+                let mut refused =
+                    self.problem(status, "INVALID_CREDENTIALS", "The request is not allowed");
                 if let Some(how) = response.headers().get(WWW_AUTHENTICATE) {
                     refused.headers_mut().insert(WWW_AUTHENTICATE, how.clone());
                 }
                 Err(refused)
             }
             status => {
-                tracing::warn!(%status, "authorization answered with neither yes nor no");
+                tracing::warn!(%status, "the authorization service gave neither 2xx nor 401 or 403");
                 Err(self.unavailable())
             }
         }
@@ -85,7 +86,7 @@ impl Authorizer {
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
         let headers = [
             (ORIGINAL_METHOD, request.method().as_str().to_owned()),
-            // As it stands in HTTP/1.1; HTTP/2 puts the host before it.
+            // Without the host, which an HTTP/2 URI includes.
             (ORIGINAL_URI, path.to_owned()),
         ];
         for (name, value) in headers {
@@ -100,7 +101,7 @@ impl Authorizer {
 impl Authorizer {
     fn unavailable(&self) -> Box<Response<ResponseBody>> {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        let title = "It cannot be told whether this is allowed";
+        let title = "Authorization is unavailable";
         self.problem(status, "AUTHORIZATION_UNAVAILABLE", title)
     }
 

@@ -1,9 +1,8 @@
-//! Interim responses (1xx, such as `103 Early Hints`) on their way from the upstream to a client
-//! over HTTP/1.1.
+//! Interim responses (1xx, such as `103 Early Hints`) from the upstream to a client over HTTP/1.1.
 //!
-//! hyper's client hands them over; its server has no way to send one. So they are written to the
-//! client's stream beneath it, between two messages: hyper has written all that it has whenever it
-//! flushes, and while a request has no response yet, nothing else comes there.
+//! hyper's client reports them, but its server cannot send them. So they are written to the client's
+//! stream below hyper, between two messages: after a flush hyper has no unwritten bytes, and it
+//! writes nothing while a request has no response yet.
 
 use std::io;
 use std::pin::Pin;
@@ -18,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::headers;
 
-/// The most that waits for a client to read. What comes beyond it is dropped: interim responses
-/// are hints.
+/// Largest number of bytes that wait for a client to read. More is dropped: interim responses are
+/// optional.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// The interim responses of one connection.
@@ -34,18 +33,18 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts requests, so that what comes late for one is not taken for the next.
+    /// Number of requests, so that a late interim response is not sent for the next request.
     request: u64,
-    /// The request has no response yet.
+    /// True while the request has no response.
     open: bool,
     pending: BytesMut,
-    /// A part of what waits is written, so the rest has to follow.
+    /// A part of `pending` is written, so the rest must follow.
     partly_written: bool,
-    /// hyper has written something since its last flush, and may have more of the same message.
+    /// hyper has written since its last flush, and may have more of the same message.
     mid_message: bool,
 }
 
-/// The interim responses of one request.
+/// Sends the interim responses of one request.
 #[derive(Debug, Clone)]
 pub(crate) struct InterimSender {
     interim: Interim,
@@ -53,7 +52,7 @@ pub(crate) struct InterimSender {
 }
 
 impl Interim {
-    /// Begins a request. Requests of a connection over HTTP/1.1 come one after the other.
+    /// Begins a request. HTTP/1.1 has one request at a time on a connection.
     pub(super) fn begin(&self) -> InterimSender {
         let mut state = self.0.state.lock();
         state.request += 1;
@@ -63,10 +62,10 @@ impl Interim {
 }
 
 impl InterimSender {
-    /// Sends one to the client, if its request has no response yet.
+    /// Sends an interim response to the client, if the request has no response yet.
     pub(super) fn send(&self, status: StatusCode, headers: &HeaderMap) {
         let shared = &self.interim.0;
-        // 100 and 101 are between two neighbours.
+        // 100 and 101 are hop-by-hop.
         if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
             return;
         }
@@ -80,12 +79,12 @@ impl InterimSender {
         }
     }
 
-    /// The response is there: what comes now is too late.
+    /// Ends the request: from now on an interim response is too late.
     pub(super) fn end(&self) {
         let mut state = self.interim.0.state.lock();
         if state.request == self.request {
             state.open = false;
-            // hyper appends the response to what it is writing, and nothing fits between.
+            // hyper appends the response to the message that it is writing, so there is no gap.
             if state.mid_message && !state.partly_written {
                 state.pending.clear();
             }
@@ -118,7 +117,7 @@ impl<S: AsyncWrite + Unpin> WithInterim<S> {
         Self { stream, interim }
     }
 
-    /// Writes what waits, unless hyper is within a message.
+    /// Writes the pending responses, unless hyper is in the middle of a message.
     fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.interim.0.state.lock();
         while !state.pending.is_empty() && !state.mid_message {
@@ -197,7 +196,7 @@ mod tests {
         sender.send(StatusCode::EARLY_HINTS, &HeaderMap::from_iter(link));
     }
 
-    /// What is written by these steps.
+    /// The bytes that these steps write.
     async fn written(
         steps: impl AsyncFnOnce(&mut WithInterim<tokio::io::DuplexStream>, Interim),
     ) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Accepting connections, and context what comes on them.
+//! Accepting and serving connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,19 +28,19 @@ use super::worker::Worker;
 use crate::config::Limits;
 use crate::net::{WriteTimeout, tls};
 
-/// How connections are served, the same for all of a listener.
+/// The settings and services of all connections of a listener.
 #[derive(Clone)]
 pub(super) struct ListenerContext {
     pub(super) worker: Arc<Worker>,
     pub(super) limits: Limits,
-    /// Read again with each reload.
+    /// Replaced by each reload.
     pub(super) tls: Option<Arc<ArcSwap<ServerConfig>>>,
-    /// One slot for each connection of all threads.
+    /// The connection limit of all threads together.
     pub(super) slots: Arc<Semaphore>,
 }
 
-/// Serves connections until `stop`, and then those that are open until they are idle. Returns
-/// only when all is off: until then, work whose client has gone goes on in this runtime.
+/// Accepts connections until `stop`, then serves the open ones until they are idle. Returns only at
+/// [`Shutdown::Off`]: until then, work whose client has disconnected goes on in this runtime.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     context: ListenerContext,
@@ -49,14 +49,14 @@ pub(super) async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
     loop {
-        while connections.try_join_next().is_some() {} // forgets those that have ended
+        while connections.try_join_next().is_some() {} // removes ended connections
         let (stream, from) = tokio::select! {
             biased;
             _ = stop.wait_for(|running| *running != Shutdown::Serving) => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, perhaps: some are given back soon.
+                    // Possibly out of file descriptors; some are returned soon.
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(Duration::from_millis(50)).await;
                     continue;
@@ -64,7 +64,7 @@ pub(super) async fn serve(
             },
         };
         let Ok(slot) = Arc::clone(&context.slots).try_acquire_owned() else {
-            tracing::debug!("too many connections; one is turned away");
+            tracing::debug!("the connection limit is reached; a connection is refused");
             continue;
         };
         let (context, stop) = (context.clone(), stop.clone());
@@ -91,7 +91,7 @@ pub(super) enum Shutdown {
     Serving,
     /// Running requests end; no connection is accepted.
     Draining,
-    /// Running requests are answered: with a problem, where the upstream has not answered.
+    /// Running requests whose upstream has not answered get a problem.
     CutOff,
     /// Running requests are dropped, as in a crash.
     Off,
@@ -124,7 +124,7 @@ async fn connection(
     serve_connection(stream, http2, peer, context, stop).await
 }
 
-/// Whether the client begins as HTTP/2 does, without taking anything from the stream.
+/// Returns whether the client starts with the HTTP/2 preface, without reading from the stream.
 async fn http2_preface(stream: &TcpStream) -> io::Result<bool> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let mut seen = [0; PREFACE.len()];
@@ -137,8 +137,8 @@ async fn http2_preface(stream: &TcpStream) -> io::Result<bool> {
         if length == seen.len() || !PREFACE.starts_with(&seen[..length]) {
             return Ok(seen == *PREFACE);
         }
-        // Peeking does not wait for more than is there. Who sends one letter and then
-        // nothing must not keep us busy: we look less and less often.
+        // `peek` does not wait for more bytes. The pauses grow, so that a client that sends one
+        // byte and then nothing costs no processor time.
         sleep(pause).await;
         pause *= 2;
     }
@@ -215,8 +215,8 @@ fn http2(limits: &Limits) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Ends when a connection has had its time and no request came. HTTP/2 has no deadline of its
-/// own for that: neither for its preface, nor for the first request.
+/// Returns after `limit` if no request has come by then. hyper's HTTP/2 has no timeout of its own
+/// for the preface and the first request.
 async fn no_request_within(begun: &AtomicBool, limit: Duration) {
     sleep(limit).await;
     if begun.load(Ordering::Relaxed) {
@@ -224,7 +224,7 @@ async fn no_request_within(begun: &AtomicBool, limit: Duration) {
     }
 }
 
-/// Serves a connection to its end; after `stop`, to the end of what is running on it.
+/// Serves a connection to its end, or after `stop` until its running requests have ended.
 async fn run_until_stopped<C: Future>(
     connection: C,
     mut stop: Stop,

@@ -1,5 +1,5 @@
-//! How much one caller, and all together, may use: of new keys, of keys that are kept, of
-//! bytes. Counted in this process, from its start on; the store's own limits are exact.
+//! Quotas of one caller and of all callers together: new keys a second, live keys, stored bytes.
+//! Usage is counted in this process, from its start on; the limits of the store are exact.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,18 +17,18 @@ use crate::telemetry::LogThrottle;
 
 const SHARDS: usize = 16;
 
-/// A shard with more callers than this forgets those of whom there is nothing to remember.
+/// A shard with more callers than this removes those without usage.
 const CALLERS_MAX: usize = 10_000;
 
-/// Some of all callers.
+/// A part of all callers.
 struct Shard {
     usages: HashMap<Box<str>, Usage>,
-    /// So many of them, and it is looked whom to forget. Twice as many as the last time left,
-    /// or every new caller would have all of them looked at.
+    /// Number of callers at which the next clean-up runs. Twice the number that the last one left,
+    /// so that not every new caller causes a clean-up.
     clean_at: usize,
 }
 
-/// Into so many parts retention is divided: keys are forgotten a part at a time.
+/// Number of parts of the retention time: usage expires one part at a time.
 const PARTS: usize = 24;
 
 /// The quotas of all callers.
@@ -45,36 +45,36 @@ pub(crate) struct Quota {
     total_throttles: Throttles,
 }
 
-/// What one caller uses.
+/// The usage of one caller, or of all.
 #[derive(Debug, Clone)]
 struct Usage {
-    /// New keys that it may still use.
+    /// New keys that are allowed now (a token bucket).
     tokens: f64,
-    /// When `tokens` was right.
+    /// Time at which `tokens` was computed.
     updated: Instant,
-    /// Keys and bytes by the time in which they were added, the newest at `part`.
+    /// Keys and bytes by the part of time in which they were added, the newest at `part`.
     live: [(u64, u64); PARTS],
     part: u64,
-    /// When `part` began.
+    /// Start of `part`.
     part_since: Instant,
 }
 
-/// Why a new key is refused.
+/// An exceeded quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Exceeded {
     cap: Cap,
-    /// After this there is room again.
+    /// Time until a new key may be allowed again.
     wait: Duration,
 }
 
-/// What is limited.
+/// A limit of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cap {
     /// New keys a second.
     Rate,
     /// Keys within their retention.
     Keys,
-    /// Bytes of their responses.
+    /// Bytes of their stored responses.
     Bytes,
 }
 
@@ -88,7 +88,7 @@ impl Cap {
     }
 }
 
-/// Log throttles about limits that are hit, for each of them.
+/// Throttles of the log lines about exceeded quotas, one for each limit.
 #[derive(Debug, Default)]
 struct Throttles {
     rate: LogThrottle,
@@ -97,7 +97,7 @@ struct Throttles {
 }
 
 impl Throttles {
-    /// Tells that a limit of the section `of` refused a new key.
+    /// Logs that a limit of `section` refused a new key.
     fn refused(&self, section: &str, exceeded: Exceeded) {
         let throttle = match exceeded.cap {
             Cap::Rate => &self.rate,
@@ -111,7 +111,7 @@ impl Throttles {
     }
 }
 
-/// A limit that is hit, and where it is set.
+/// An exceeded quota, and the section that sets it.
 struct QuotaHit<'q> {
     section: &'static str,
     exceeded: Exceeded,
@@ -144,7 +144,7 @@ impl Quota {
         }
     }
 
-    /// What all callers use, brought up to date.
+    /// Runs `act` on the current usage of all callers, if it is limited.
     fn with_total<T>(&self, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
         (self.total != Caps::NONE).then(|| {
             let mut usage = self.total_usage.lock();
@@ -153,7 +153,7 @@ impl Quota {
         })
     }
 
-    /// What one caller uses, brought up to date.
+    /// Runs `act` on the current usage of one caller, if it is limited.
     fn with_caller<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
         (self.caller != Caps::NONE).then(|| self.with_usage(scope, act))
     }
@@ -207,7 +207,7 @@ impl Admission for Quota {
         Box::pin(async move {
             match self.exceeded(&intent.scope) {
                 None => Ok(()),
-                // A retry needs no new key, and gets its answer.
+                // A retry needs no new key and gets its response.
                 Some(_) if self.is_known(intent).await => Ok(()),
                 Some(QuotaHit { section, exceeded, throttles }) => {
                     throttles.refused(section, exceeded);
@@ -235,7 +235,7 @@ impl Usage {
         Self { tokens, updated: now, live: [(0, 0); PARTS], part: 0, part_since: now }
     }
 
-    /// Gives back what time has given back.
+    /// Refills tokens and expires usage up to `now`.
     fn refresh(&mut self, now: Instant, caps: &Caps, retention: Duration) {
         let passed = now.saturating_duration_since(self.updated).as_secs_f64();
         let rate = f64::from(caps.new_keys_per_second);
@@ -250,7 +250,7 @@ impl Usage {
             self.part += 1;
             *self.newest() = (0, 0);
         }
-        self.part_since = now; // all of it is past
+        self.part_since = now; // all parts have expired
     }
 
     fn add_key(&mut self) {

@@ -13,7 +13,7 @@ fn a_store_that_is_down_is_named_with_what_to_do() {
     let gateway = Gateway::start(server.url(), Book::open().address, directory.path());
     server.stop().unwrap();
     let told = Door::Store(server.url().to_owned()).fails(&["records", "list"]);
-    assert!(told.contains("see that the server runs"), "{told}");
+    assert!(told.contains("check that the server runs"), "{told}");
     let told = Door::Admin(gateway.admin).fails(&["records", "list"]);
     assert!(told.contains("The store is unavailable"), "{told}");
     drop(gateway);
@@ -37,7 +37,7 @@ fn a_directory_that_a_gateway_has_open_is_asked_for_at_the_gateway() {
     }
     let mut wrong = Door::Admin(gateway.admin).command(&["records", "list"]);
     let told = finish(wrong.env("ONCEWARD_TOKEN", "guessed-0123456789")).err;
-    assert!(told.contains("A token is needed"), "{told}");
+    assert!(told.contains("A token is required"), "{told}");
     let told = finish(wrong.env_remove("ONCEWARD_TOKEN")).err;
     assert!(told.contains("ONCEWARD_TOKEN") && told.contains("[[tokens]]"), "{told}");
 }

@@ -45,7 +45,7 @@ fn a_store_that_is_down_at_the_start_is_named_with_what_to_do() {
     for (scheme, path) in [("redis", "/0"), ("redis-cluster", ""), ("postgres", "/shop")] {
         let told = does_not_start(&format!("{scheme}://shop:{CANARY}@{place}{path}"));
         assert!(told.contains(&format!("{scheme}://{place}")), "{told}");
-        assert!(told.contains("see that the server runs"), "{told}");
+        assert!(told.contains("check that the server runs"), "{told}");
     }
 }
 
