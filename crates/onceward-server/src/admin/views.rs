@@ -139,7 +139,7 @@ pub(crate) enum OutcomeContent {
     Whole,
     /// A reference that the reply can be rebuilt from.
     Reference,
-    /// Only the status and a summary.
+    /// Only a summary, such as the status.
     Omitted,
 }
 
