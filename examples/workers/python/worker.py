@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Charges an order once, however often it is asked to, by claims over HTTP.
+"""Charges an order once, however often it runs, with the claims API.
 
     worker.py ORDER CENTS
 
-It claims the order, renews the claim while it works, and says what came of it. Kill it in the
-middle and start it again: it finds that nobody knows what happened (and looks), or, with
-ON_LAPSE=takeover, it takes over and charges under the same key, which the provider recognises.
+It claims the order, renews the lease while it works, and settles the claim with the result. If
+it is killed in the middle and started again, the outcome is unknown and it looks the charge up at
+the provider. With ON_LAPSE=takeover it takes over and charges again with the same key, which the
+provider recognises.
 
-Only the standard library. Settings, as variables:
-    ONCEWARD_CLAIMS  where claims are [http://127.0.0.1:8090]
+Only the standard library is needed. Environment variables:
+    ONCEWARD_CLAIMS  the URL of the claims API [http://127.0.0.1:8090]
     ONCEWARD_TOKEN   a token of [[tokens]] with role = "worker"
-    LEASE            how long a crash may stay unnoticed [30s]
+    LEASE            the duration of the lease: how long a crash stays unnoticed [30s]
     ON_LAPSE         unknown or takeover [unknown]
-    LEDGER           the provider's book, a file [ledger.txt]
-    WORK_SECONDS     how long the provider takes to answer [0]
+    LEDGER           the provider's ledger, a file [ledger.txt]
+    WORK_SECONDS     how long the provider takes to respond [0]
 """
 
 import json
@@ -34,7 +35,7 @@ WORK_SECONDS = float(os.environ.get("WORK_SECONDS", "0"))
 
 
 class Problem(Exception):
-    """A refusal; `code` is what a program decides by."""
+    """An error response. Programs decide by its `code`."""
 
     def __init__(self, body):
         super().__init__(f"{body['code']}: {body['detail']}")
@@ -43,7 +44,7 @@ class Problem(Exception):
 
 
 def ask(path, body=None):
-    """Asks once. A refusal is a `Problem`; no answer at all is an `OSError`."""
+    """Sends a request once. An error response raises `Problem`, no response `OSError`."""
     request = urllib.request.Request(
         CLAIMS + path,
         data=None if body is None else json.dumps(body).encode(),
@@ -57,7 +58,7 @@ def ask(path, body=None):
 
 
 def insist(path, body):
-    """Asks until there is an answer. Everything may be sent again: it has one effect."""
+    """Sends a request until there is a response. Every request may be sent again."""
     while True:
         try:
             return ask(path, body)
@@ -65,19 +66,19 @@ def insist(path, body):
             if problem.code != "STORE_UNAVAILABLE":
                 raise
         except OSError as error:
-            print(f"no answer ({error}), asking again", file=sys.stderr)
+            print(f"no response ({error}), sending again", file=sys.stderr)
         time.sleep(0.5)
 
 
 def claim(order, cents):
-    """The answer to a claim, once nobody else is at work."""
+    """Claims an order, and waits while another worker holds it."""
     body = {
         "operation": "payments.charge",
         "key": order,
         "payload": {"cents": cents},  # the same order with another amount is refused
         "lease": LEASE,
         "on_lapse": ON_LAPSE,
-        "owner": str(uuid.uuid4()),  # so that a claim whose answer is lost can be sent again
+        "owner": str(uuid.uuid4()),  # so that a claim whose response is lost can be sent again
     }
     while True:
         try:
@@ -89,7 +90,7 @@ def claim(order, cents):
 
 
 class Renewal:
-    """Renews a lease every third of it, as long as there is work."""
+    """Renews a lease at each third of its duration, while the work goes on."""
 
     def __init__(self, lease):
         self.lease = lease
@@ -103,10 +104,10 @@ class Renewal:
                 self.lease = ask("/v1/claims/renew", {"lease": self.lease, "for": LEASE})["lease"]
             except Problem as problem:
                 if problem.code == "LEASE_LOST":
-                    self.lost.set()  # begin nothing more
+                    self.lost.set()  # begin nothing new
                     return
             except OSError:
-                pass  # the next one may get through
+                pass  # the next renewal may succeed
 
     def __enter__(self):
         self.thread.start()
@@ -118,7 +119,7 @@ class Renewal:
 
 
 class Provider:
-    """Charges cards, once a key: one line of a file each. Slow to answer."""
+    """Charges cards, once per key. Each charge is a line of a file. Slow to respond."""
 
     def charge(self, key, cents):
         if self.find(key) is None:
@@ -137,22 +138,22 @@ class Provider:
 
 
 def work(grant, cents):
-    """Charges, and says so."""
+    """Charges, and completes the claim."""
     with Renewal(grant["lease"]) as renewal:
         if renewal.lost.is_set():
             raise SystemExit("the lease was lost before anything was done")
         receipt = Provider().charge(grant["downstream_key"], cents)
-    # Even if the lease has lapsed meanwhile: it counts, unless somebody has taken over.
+    # Accepted even if the lease has lapsed, unless another worker has taken over.
     insist("/v1/claims/complete", {"lease": grant["lease"], "result": receipt})
     return receipt
 
 
 def look(operation_id):
-    """What can be found out about an operation that nobody knows the outcome of."""
+    """Looks an operation with an unknown outcome up at the provider."""
     operation = ask(f"/v1/claims/{operation_id}")
     found = Provider().find(operation["downstream_key"])
     print(f"unknown: operation {operation_id}; the provider says: {json.dumps(found)}")
-    print("not charged again; somebody who may decide settles it")
+    print("not charged again; a resolver or an operator must settle it")
     raise SystemExit(2)
 
 

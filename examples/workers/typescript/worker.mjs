@@ -1,15 +1,16 @@
 // @ts-check
-// Charges an order once, however often it is asked to, by claims over HTTP.
+// Charges an order once, however often it runs, with the claims API.
 //
 //     node worker.mjs ORDER CENTS
 //
-// It claims the order, renews the claim while it works, and says what came of it. Kill it in the
-// middle and start it again: it finds that nobody knows what happened (and looks), or, with
-// ON_LAPSE=takeover, it takes over and charges under the same key, which the provider recognises.
+// It claims the order, renews the lease while it works, and settles the claim with the result. If
+// it is killed in the middle and started again, the outcome is unknown and it looks the charge up at
+// the provider. With ON_LAPSE=takeover it takes over and charges again with the same key, which the
+// provider recognises.
 //
-// TypeScript whose types are comments, so that Node 20 runs it as it is, without dependencies;
-// `npm install --no-save typescript @types/node && npx tsc` checks it. The settings are those of
-// ../python/worker.py.
+// This is TypeScript with types in comments, so that Node 20 runs it without dependencies;
+// `npm install --no-save typescript @types/node && npx tsc` checks it. The environment variables are
+// those of ../python/worker.py.
 
 import { randomUUID } from "node:crypto";
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
@@ -29,11 +30,11 @@ const WORK_SECONDS = Number(env.WORK_SECONDS ?? "0");
  * @typedef {{ status: "granted", operation_id: string, lease: Lease, attempt: number,
  *   downstream_key: string }} Granted
  * @typedef {{ status: "completed" | "failed", operation_id: string, result: unknown }} Settled
- * @typedef {{ code: string, detail: string, operation?: string, retry_after_ms?: number }} Refusal
+ * @typedef {{ code: string, detail: string, operation_id?: string, retry_after_ms?: number }} Refusal
  * @typedef {{ charge: string, cents: number }} Receipt
  */
 
-/** A refusal; `code` is what a program decides by. */
+/** An error response. Programs decide by its `code`. */
 class Problem extends Error {
   /** @param {Refusal} body */
   constructor(body) {
@@ -44,7 +45,7 @@ class Problem extends Error {
 }
 
 /**
- * Asks once. A refusal is a `Problem`; no answer at all is another error.
+ * Sends a request once. An error response throws `Problem`, no response another error.
  * @param {string} path
  * @param {object} [body]
  * @returns {Promise<any>}
@@ -62,7 +63,7 @@ async function ask(path, body) {
 }
 
 /**
- * Asks until there is an answer. Everything may be sent again: it has one effect.
+ * Sends a request until there is a response. Every request may be sent again.
  * @param {string} path
  * @param {object} body
  */
@@ -72,14 +73,14 @@ async function insist(path, body) {
       return await ask(path, body);
     } catch (error) {
       if (error instanceof Problem && error.code !== "STORE_UNAVAILABLE") throw error;
-      console.error(`no answer (${error}), asking again`);
+      console.error(`no response (${error}), sending again`);
     }
     await sleep(500);
   }
 }
 
 /**
- * The answer to a claim, once nobody else is at work.
+ * Claims an order, and waits while another worker holds it.
  * @param {string} order
  * @param {number} cents
  * @returns {Promise<Granted | Settled>}
@@ -91,7 +92,7 @@ async function claim(order, cents) {
     payload: { cents }, // the same order with another amount is refused
     lease: LEASE,
     on_lapse: ON_LAPSE,
-    owner: randomUUID(), // so that a claim whose answer is lost can be sent again
+    owner: randomUUID(), // so that a claim whose response is lost can be sent again
   };
   for (;;) {
     try {
@@ -105,7 +106,7 @@ async function claim(order, cents) {
 }
 
 /**
- * Does something, and renews a lease every third of it meanwhile.
+ * Does something, and renews the lease at each third of its duration meanwhile.
  * @template T
  * @param {Lease} lease
  * @param {() => Promise<T>} something
@@ -116,8 +117,8 @@ async function renewing(lease, something) {
       await ask("/v1/claims/renew", { lease, for: LEASE });
     } catch (error) {
       const lost = error instanceof Problem && error.code === "LEASE_LOST";
-      if (lost) console.error("the lease was lost: begin nothing more");
-      if (lost) clearInterval(every); // else the next one may get through
+      if (lost) console.error("the lease was lost: begin nothing new");
+      if (lost) clearInterval(every); // otherwise the next renewal may succeed
     }
   }, lease.expires_in_ms / 3);
   try {
@@ -127,7 +128,7 @@ async function renewing(lease, something) {
   }
 }
 
-/** Charges cards, once a key: one line of a file each. Slow to answer. */
+/** Charges cards, once per key. Each charge is a line of a file. Slow to respond. */
 const provider = {
   /** @param {string} key @param {number} cents */
   async charge(key, cents) {
@@ -146,26 +147,26 @@ const provider = {
 };
 
 /**
- * Charges, and says so.
+ * Charges, and completes the claim.
  * @param {Granted} grant
  * @param {number} cents
  */
 async function work({ lease, downstream_key }, cents) {
   const receipt = await renewing(lease, () => provider.charge(downstream_key, cents));
-  // Even if the lease has lapsed meanwhile: it counts, unless somebody has taken over.
+  // Accepted even if the lease has lapsed, unless another worker has taken over.
   await insist("/v1/claims/complete", { lease, result: receipt });
   return receipt;
 }
 
 /**
- * What can be found out about an operation that nobody knows the outcome of.
+ * Looks an operation with an unknown outcome up at the provider.
  * @param {string} operationId
  */
 async function look(operationId) {
   const operation = await ask(`/v1/claims/${operationId}`);
   const found = JSON.stringify(provider.find(operation.downstream_key) ?? null);
   console.log(`unknown: operation ${operationId}; the provider says: ${found}`);
-  console.log("not charged again; somebody who may decide settles it");
+  console.log("not charged again; a resolver or an operator must settle it");
   process.exitCode = 2;
 }
 

@@ -1,4 +1,4 @@
-//! The desk of a running gateway, over its admin API.
+//! Requests to the admin API of a running gateway.
 
 use std::time::Duration;
 
@@ -29,37 +29,37 @@ use crate::config::UpstreamUrl;
 use crate::error_chain::error_chain;
 use crate::net::{TlsError, connector};
 
-/// Longest time for an answer: a page of a large store that hardly anything matches.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Largest answer: a page of replies.
-const ANSWER_BYTES_MAX: usize = 1 << 30;
+/// Time limit for a response. A page of few matches in a large store takes longest.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
+/// Size limit of a response. A page with stored replies is largest.
+const RESPONSE_BYTES_MAX: usize = 1 << 30;
 
-/// Asks the admin API of a gateway.
+/// Client of the admin API of a gateway.
 pub(crate) struct AdminClient {
-    at: String,
+    base_url: String,
     token: HeaderValue,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// Why a gateway cannot be asked.
+/// Why there is no client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AdminClientError {
-    /// Its certificate could not be checked.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No header can hold the token.
-    #[error("the token has characters that no header can hold")]
+    /// The token is no header value.
+    #[error("the token has characters that are not allowed in an HTTP header")]
     Token,
 }
 
 impl AdminClient {
-    /// The desk at an address, by a token.
-    pub(crate) fn new(at: &UpstreamUrl, token: &str) -> Result<Self, AdminClientError> {
+    /// A client of the admin API at a URL.
+    pub(crate) fn new(url: &UpstreamUrl, token: &str) -> Result<Self, AdminClientError> {
         let mut token = HeaderValue::from_str(&format!("Bearer {token}"))
             .map_err(|_not_shown| AdminClientError::Token)?;
         token.set_sensitive(true);
         let client = Client::builder(TokioExecutor::new()).build(connector(None, false)?);
-        Ok(Self { at: at.to_string().trim_end_matches('/').to_owned(), token, client })
+        Ok(Self { base_url: url.to_string().trim_end_matches('/').to_owned(), token, client })
     }
 
     async fn get<T: DeserializeOwned>(
@@ -67,59 +67,64 @@ impl AdminClient {
         path: &str,
         params: &(impl Serialize + Sync),
     ) -> Result<T, ApiProblem> {
-        self.ask(Method::GET, &format!("{path}{}", query(params)), Bytes::new()).await
+        self.call(Method::GET, &format!("{path}{}", query(params)), Bytes::new()).await
     }
 
     async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
-        order: &(impl Serialize + Sync),
+        request: &(impl Serialize + Sync),
     ) -> Result<T, ApiProblem> {
-        let order = serde_json::to_vec(order).unwrap_or_default();
-        self.ask(Method::POST, path, order.into()).await
+        let body = serde_json::to_vec(request).unwrap_or_default();
+        self.call(Method::POST, path, body.into()).await
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
     ) -> Result<T, ApiProblem> {
-        let uri: Uri = format!("{}{path}", self.at).parse().map_err(|why| self.lost(why))?;
+        let uri: Uri =
+            format!("{}{path}", self.base_url).parse().map_err(|why| self.unanswered(why))?;
         let mut request = Request::new(Full::new(body));
         (*request.method_mut(), *request.uri_mut()) = (method, uri);
         request.headers_mut().insert(AUTHORIZATION, self.token.clone());
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let (status, body) = timeout(PATIENCE, self.send(request))
+        let (status, body) = timeout(RESPONSE_TIMEOUT, self.send(request))
             .await
-            .map_err(|_late| self.lost(format!("no answer in {PATIENCE:?}")))??;
+            .map_err(|_late| self.unanswered(format!("no answer in {RESPONSE_TIMEOUT:?}")))??;
         if status == StatusCode::OK {
-            return serde_json::from_slice(&body)
-                .map_err(|why| self.lost(format!("an answer of another release: {why}")));
+            return serde_json::from_slice(&body).map_err(|why| {
+                self.unanswered(format!("the response is not one of this release: {why}"))
+            });
         }
-        Err(serde_json::from_slice(&body)
-            .unwrap_or_else(|_| self.lost(format!("it answers {status}, as no admin API does"))))
+        Err(serde_json::from_slice(&body).unwrap_or_else(|_| {
+            self.unanswered(format!(
+                "it answers {status} without a problem body, so it is no admin API"
+            ))
+        }))
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), ApiProblem> {
         let response =
-            self.client.request(request).await.map_err(|why| self.lost(error_chain(&why)))?;
+            self.client.request(request).await.map_err(|why| self.unanswered(error_chain(&why)))?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|why| self.lost(error_chain(&*why)))?;
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
+        let body = body.map_err(|why| self.unanswered(error_chain(&*why)))?;
         Ok((head.status, body.to_bytes()))
     }
 
-    fn lost(&self, why: impl std::fmt::Display) -> ApiProblem {
+    fn unanswered(&self, why: impl std::fmt::Display) -> ApiProblem {
         let title = "The gateway does not answer";
         ApiProblem::new(StatusCode::BAD_GATEWAY, "GATEWAY_UNANSWERED", title).detail(format!(
-            "{}: {why}; see that it runs, and that its [admin] address is this one",
-            self.at
+            "{}: {why}; check that it runs and that this is its [admin] address",
+            self.base_url
         ))
     }
 }
 
-/// The fields of an order that are set, as a query.
+/// The fields that are set, as a query string.
 fn query(params: &impl Serialize) -> String {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(params) else {
         return String::new();
@@ -136,52 +141,52 @@ fn escaped(value: &serde_json::Value) -> String {
 
 #[async_trait]
 impl AdminApi for AdminClient {
-    async fn records(&self, wanted: &ListRecords) -> Result<RecordPage, ApiProblem> {
-        self.get("/v1/records", wanted).await
+    async fn records(&self, request: &ListRecords) -> Result<RecordPage, ApiProblem> {
+        self.get("/v1/records", request).await
     }
 
     async fn record(
         &self,
-        subject: &RecordRef,
-        look: &ShowRecord,
+        record_ref: &RecordRef,
+        request: &ShowRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        self.get(&format!("/v1/records/{subject}"), look).await
+        self.get(&format!("/v1/records/{record_ref}"), request).await
     }
 
     async fn resolve(
         &self,
-        subject: &RecordRef,
-        order: &ResolveRecord,
+        record_ref: &RecordRef,
+        request: &ResolveRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        self.post(&format!("/v1/records/{subject}/resolve"), order).await
+        self.post(&format!("/v1/records/{record_ref}/resolve"), request).await
     }
 
     async fn release(
         &self,
-        subject: &RecordRef,
-        order: &ReleaseRecord,
+        record_ref: &RecordRef,
+        request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        self.post(&format!("/v1/records/{subject}/release"), order).await
+        self.post(&format!("/v1/records/{record_ref}/release"), request).await
     }
 
-    async fn purge(&self, order: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {
-        self.post("/v1/purge", order).await
+    async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {
+        self.post("/v1/purge", request).await
     }
 
-    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
-        self.post("/v1/accept-loss", order).await
+    async fn accept_loss(&self, request: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
+        self.post("/v1/accept-loss", request).await
     }
 
-    async fn decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
-        self.get("/v1/decisions", trail).await
+    async fn decisions(&self, request: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
+        self.get("/v1/decisions", request).await
     }
 
     async fn stats(&self) -> Result<StoreTotals, ApiProblem> {
         self.get("/v1/stats", &()).await
     }
 
-    async fn verify(&self, order: &VerifyRecords) -> Result<VerifiedPage, ApiProblem> {
-        self.post("/v1/verify", order).await
+    async fn verify(&self, request: &VerifyRecords) -> Result<VerifiedPage, ApiProblem> {
+        self.post("/v1/verify", request).await
     }
 }
 
@@ -191,9 +196,9 @@ mod tests {
 
     #[test]
     fn a_query_has_what_is_set_and_escapes_it() {
-        let wanted =
+        let request =
             ListRecords { tenant: Some("a&b=ü".into()), limit: Some(7), ..ListRecords::default() };
-        let query = query(&wanted);
+        let query = query(&request);
         assert!(query.contains("tenant=a%26b%3D%C3%BC") && query.contains("limit=7"), "{query}");
         assert!(!query.contains("state"), "{query}");
         assert_eq!(super::query(&()), "");

@@ -1,7 +1,8 @@
-//! Forced decisions: what nobody could prove, somebody takes upon themselves.
+//! Decisions of operators about unknown outcomes.
 //!
-//! A decision is about a record under one fence. It is written into the trail, then made by
-//! the store, which refuses it if the matter has moved on; that is written down too.
+//! A decision is about a record under one fence. It is written to the audit log and then applied by
+//! the store, which refuses it if the record has changed meanwhile. Such a refusal is written to the
+//! audit log too.
 
 use http::StatusCode;
 use onceward_core::{
@@ -12,13 +13,13 @@ use onceward_stores::sealed;
 use sha2::{Digest, Sha256};
 
 use super::requests::{AcceptLoss, ReleaseRecord, ResolveRecord, ShowRecord, reason};
-use super::service::{AdminService, told};
+use super::service::{AdminService, store_problem};
 use super::views::{AcceptLossDone, RecordDetails};
 use crate::api::{ApiProblem, RecordRef, RecordState, Rfc3339};
 use crate::config::Role;
 
-/// What is to be decided, complete.
-struct Order {
+/// A decision that is complete and not applied yet.
+struct PendingDecision {
     record: Record,
     verdict: Verdict,
     decided: DecisionKind,
@@ -29,17 +30,17 @@ struct Order {
 impl AdminService {
     pub(super) async fn decide_happened(
         &self,
-        subject: &RecordRef,
-        order: &ResolveRecord,
+        record_ref: &RecordRef,
+        request: &ResolveRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        let record = self.decidable(subject, order.fence).await?;
-        let outcome = order.reply.outcome()?;
-        let (status, digest) = (order.reply.status, Sha256::digest(&outcome.bytes));
+        let record = self.decidable(record_ref, request.fence).await?;
+        let outcome = request.reply.outcome()?;
+        let (status, digest) = (request.reply.status, Sha256::digest(&outcome.bytes));
         let digits: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-        let bytes = order.reply.body()?.len();
-        let why = reason(&order.reason)?;
-        self.decide(Order {
-            retention: self.retention.retention(&record.scope, order.keep()?),
+        let bytes = request.reply.body()?.len();
+        let why = reason(&request.reason)?;
+        self.decide(PendingDecision {
+            retention: self.retention.retention(&record.scope, request.keep()?),
             evidence: format!("{why} (reply {status}, {bytes} bytes, sha256 {digits}…)"),
             verdict: Verdict::Happened(outcome),
             decided: DecisionKind::Happened,
@@ -50,13 +51,13 @@ impl AdminService {
 
     pub(super) async fn decide_did_not_happen(
         &self,
-        subject: &RecordRef,
-        order: &ReleaseRecord,
+        record_ref: &RecordRef,
+        request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        let record = self.decidable(subject, order.fence).await?;
-        self.decide(Order {
+        let record = self.decidable(record_ref, request.fence).await?;
+        self.decide(PendingDecision {
             retention: self.retention.retention(&record.scope, None),
-            evidence: reason(&order.reason)?.to_owned(),
+            evidence: reason(&request.reason)?.to_owned(),
             verdict: Verdict::DidNotHappen,
             decided: DecisionKind::DidNotHappen,
             record,
@@ -67,18 +68,18 @@ impl AdminService {
     /// Accepts that the store has lost records.
     pub(super) async fn decide_loss(
         &self,
-        order: &AcceptLoss,
+        request: &AcceptLoss,
     ) -> Result<AcceptLossDone, ApiProblem> {
-        let (service, why) = (self.clone(), reason(&order.reason)?.to_owned());
-        to_the_end(async move { service.accept_loss_and_write(why).await }).await
+        let (service, why) = (self.clone(), reason(&request.reason)?.to_owned());
+        run_detached(async move { service.accept_and_record_loss(why).await }).await
     }
 
-    /// The one decision that is written down after it was made: a store that has lost records
-    /// takes no new ones before, not even this.
-    async fn accept_loss_and_write(&self, why: String) -> Result<AcceptLossDone, ApiProblem> {
+    /// The only decision that is written to the audit log after it is applied: a store that has lost
+    /// records takes no new ones before, not even this one.
+    async fn accept_and_record_loss(&self, why: String) -> Result<AcceptLossDone, ApiProblem> {
         let by = &self.caller.name;
         tracing::warn!(by, reason = why, "an operator accepts that the store has lost records");
-        match self.store.accept_loss().await.map_err(told)? {
+        match self.store.accept_loss().await.map_err(store_problem)? {
             LossAccepted::NothingWasLost => return Ok(AcceptLossDone { reopened: false }),
             LossAccepted::Reopened => {}
         }
@@ -90,96 +91,94 @@ impl AdminService {
             by: by.clone(),
             evidence: why,
         };
-        self.decisions.write(&decision).await.map_err(|error| unwritten(&error))?;
+        self.decisions.write(&decision).await.map_err(|error| audit_log_not_written(&error))?;
         Ok(AcceptLossDone { reopened: true })
     }
 
-    /// A record that the caller may decide about, under the fence that it has seen.
-    async fn decidable(&self, subject: &RecordRef, fence: u64) -> Result<Record, ApiProblem> {
+    /// A record that the caller may decide about. `fence` is the one that the caller has seen.
+    async fn decidable(&self, record_ref: &RecordRef, fence: u64) -> Result<Record, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
-        let record = self.found_to_change(subject).await?;
-        self.must_open_seals().await?;
+        let record = self.find_for_change(record_ref).await?;
+        self.must_have_sealing_keys().await?;
         if record.fence != Fence(fence) {
-            return Err(moved(&record));
+            return Err(fence_moved(&record));
         }
         Ok(record)
     }
 
-    /// Whoever has no keys of a sealed store would write what its gateways refuse to read: all
-    /// outcomes are sealed there, so any one tells.
-    async fn must_open_seals(&self) -> Result<(), ApiProblem> {
+    /// Refuses a decision without the keys of a sealed store: its gateways could not read the
+    /// outcome. All outcomes of such a store are sealed, so one of them is enough to tell.
+    async fn must_have_sealing_keys(&self) -> Result<(), ApiProblem> {
         let standing = Some(StateName::Completed);
         let any = self.store.list(&Query { standing, limit: 1, ..Query::default() }).await;
-        let any = any.map_err(told)?;
+        let any = any.map_err(store_problem)?;
         let outcome = any.records.first().and_then(|record| record.state.outcome());
         match outcome {
-            Some(outcome) if outcome.tag == sealed::TAG => Err(keys_missing()),
+            Some(outcome) if outcome.tag == sealed::TAG => Err(sealing_keys_needed()),
             _ => Ok(()),
         }
     }
 
-    /// In a task of its own: whoever hangs up has decided all the same, and no decision is
-    /// written down and then not made.
-    async fn decide(&self, order: Order) -> Result<RecordDetails, ApiProblem> {
+    /// Applies a decision in a task of its own: a client that disconnects cancels nothing, so no
+    /// decision is written to the audit log and then not applied.
+    async fn decide(&self, pending: PendingDecision) -> Result<RecordDetails, ApiProblem> {
         let service = self.clone();
-        to_the_end(async move { service.carry_out(order).await }).await
+        run_detached(async move { service.apply(pending).await }).await
     }
 
-    async fn carry_out(&self, order: Order) -> Result<RecordDetails, ApiProblem> {
-        let record = &order.record;
-        if order.is_made() {
-            return self.shown(record, ShowRecord::default()).await;
+    async fn apply(&self, pending: PendingDecision) -> Result<RecordDetails, ApiProblem> {
+        let record = &pending.record;
+        if pending.is_applied() {
+            return self.details(record, ShowRecord::default()).await;
         }
-        if !self.store.is_unknown(record).await.map_err(told)? {
-            return Err(self.not_unknown(record).await?);
+        if !self.store.is_unknown(record).await.map_err(store_problem)? {
+            return Err(self.not_decidable(record).await?);
         }
-        let decision = order.decision(&self.caller.name);
-        self.write_once(&decision).await?;
-        match self.store.resolve(&order.request()).await.map_err(told)? {
+        let decision = pending.decision(&self.caller.name);
+        self.record_once(&decision).await?;
+        match self.store.resolve(&pending.resolve_request()).await.map_err(store_problem)? {
             Fenced::Applied(()) => {}
             Fenced::Stale | Fenced::Missing => {
                 let superseded = Decision { decided: DecisionKind::Superseded, ..decision };
-                self.decisions.write(&superseded).await.map_err(told)?;
-                return Err(settled("Somebody else has settled it meanwhile."));
+                self.decisions.write(&superseded).await.map_err(store_problem)?;
+                return Err(already_settled("It was settled otherwise meanwhile."));
             }
         }
-        let record = self.found_to_change(&RecordRef::Record(record.id)).await?;
-        self.shown(&record, ShowRecord::default()).await
+        let record = self.find_for_change(&RecordRef::Record(record.id)).await?;
+        self.details(&record, ShowRecord::default()).await
     }
 
-    /// An order that is sent again, because its answer was lost, is written down once.
-    async fn write_once(&self, decision: &Decision) -> Result<(), ApiProblem> {
-        let written = self.decisions.about(&decision.operation).await.map_err(told)?;
+    /// Writes a decision once, also when it is sent again because its response was lost.
+    async fn record_once(&self, decision: &Decision) -> Result<(), ApiProblem> {
+        let written = self.decisions.about(&decision.operation).await.map_err(store_problem)?;
         if written.last().is_some_and(|last| last.decision == *decision) {
             return Ok(());
         }
-        self.decisions.write(decision).await.map_err(told)
+        self.decisions.write(decision).await.map_err(store_problem)
     }
 
-    /// Why there is nothing to decide about a record.
-    async fn not_unknown(&self, record: &Record) -> Result<ApiProblem, ApiProblem> {
+    /// The problem for a record whose outcome is not unknown.
+    async fn not_decidable(&self, record: &Record) -> Result<ApiProblem, ApiProblem> {
         if let State::Running { lease_until } = record.state {
-            return Ok(live(record, lease_until.into()));
+            return Ok(lease_live(record, lease_until.into()));
         }
-        let standing = self.standing(record).await.map_err(told)?;
-        Ok(settled(match standing {
+        let state = self.state(record).await.map_err(store_problem)?;
+        Ok(already_settled(match state {
             RecordState::Completed | RecordState::Failed => {
-                "Its outcome is known and is not changed."
+                "Its outcome is known and does not change."
             }
             RecordState::Released => "It was released: its key is free.",
-            RecordState::Expired => "Its outcome was known and is past its time.",
-            RecordState::Running | RecordState::Unknown => {
-                "It has changed just now: look at it again."
-            }
+            RecordState::Expired => "Its outcome was known and has expired.",
+            RecordState::Running | RecordState::Unknown => "It has just changed: look at it again.",
         }))
     }
 }
 
-impl Order {
-    /// Whether this very order was carried out before.
-    fn is_made(&self) -> bool {
+impl PendingDecision {
+    /// True if this very decision was applied before.
+    fn is_applied(&self) -> bool {
         match (&self.record.state, &self.verdict) {
-            (State::Completed { outcome, .. }, Verdict::Happened(ordered)) => outcome == ordered,
+            (State::Completed { outcome, .. }, Verdict::Happened(decided)) => outcome == decided,
             (State::Released { .. }, Verdict::DidNotHappen) => true,
             _ => false,
         }
@@ -195,7 +194,7 @@ impl Order {
         }
     }
 
-    fn request(&self) -> ResolveRequest {
+    fn resolve_request(&self) -> ResolveRequest {
         ResolveRequest {
             id: self.record.id,
             fence: self.record.fence,
@@ -205,8 +204,8 @@ impl Order {
     }
 }
 
-/// Runs a decision in a task of its own, which does not end with its caller.
-async fn to_the_end<T: Send + 'static>(
+/// Runs a decision in a task of its own, which goes on when its caller is dropped.
+async fn run_detached<T: Send + 'static>(
     decision: impl Future<Output = Result<T, ApiProblem>> + Send + 'static,
 ) -> Result<T, ApiProblem> {
     tokio::spawn(decision).await.unwrap_or_else(|ended| match ended.try_into_panic() {
@@ -215,46 +214,50 @@ async fn to_the_end<T: Send + 'static>(
     })
 }
 
-fn unwritten(error: &StoreError) -> ApiProblem {
-    tracing::error!(%error, "the accepted loss is not in the trail; the log above has its reason");
-    let title = "The loss is accepted, and not in the trail";
-    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "TRAIL_NOT_WRITTEN", title)
-        .detail(format!("Claims are granted again. The trail: {} ({}).", error.kind, error.effect))
+fn audit_log_not_written(error: &StoreError) -> ApiProblem {
+    tracing::error!(%error, "the accepted loss is not in the audit log; its reason is in the log line before");
+    let title = "The loss is accepted, and not in the audit log";
+    ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "TRAIL_NOT_WRITTEN", title).detail(format!(
+        "Claims are granted again. The audit log could not be written: {} ({}).",
+        error.kind, error.effect
+    ))
 }
 
 fn stopping() -> ApiProblem {
     let title = "The program is stopping";
     ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", title)
-        .detail("It may have been decided; look, or send it again.")
+        .detail(
+            "The decision may have been applied. Look at the record, or send the request again.",
+        )
         .retryable()
 }
 
-fn keys_missing() -> ApiProblem {
+fn sealing_keys_needed() -> ApiProblem {
     let title = "The store is sealed";
     ApiProblem::new(StatusCode::CONFLICT, "SEALING_KEYS_NEEDED", title).detail(
-        "Gateways could not read what is decided without its keys: give --config FILE with \
-         store.sealing_keys_file or store.sealing_keys_env, or ask a gateway by --admin URL.",
+        "Gateways could not read an outcome that is stored without its keys. Give --config FILE with \
+         store.sealing_keys_file or store.sealing_keys_env, or ask a gateway with --admin URL.",
     )
 }
 
-fn moved(record: &Record) -> ApiProblem {
-    let title = "The record has moved on";
+fn fence_moved(record: &Record) -> ApiProblem {
+    let title = "The fence has changed";
     ApiProblem::new(StatusCode::CONFLICT, "FENCE_MOVED", title).detail(format!(
-        "Its fence is {} now: somebody was granted it since you looked. Look at it again.",
+        "Its fence is {} now: the key was granted again since you looked. Look at the record again.",
         record.fence
     ))
 }
 
-fn live(record: &Record, until: Rfc3339) -> ApiProblem {
-    let title = "Somebody works on it";
+fn lease_live(record: &Record, until: Rfc3339) -> ApiProblem {
+    let title = "The operation is running";
     ApiProblem::new(StatusCode::CONFLICT, "LEASE_LIVE", title).detail(format!(
-        "Its lease lasts until {until} and may be renewed (attempt {}): wait until it is \
+        "Its lease lasts until {until} and may be renewed (attempt {}). Wait until it is \
          settled, or stop its owner and wait until the lease has lapsed.",
         record.attempts
     ))
 }
 
-fn settled(detail: &str) -> ApiProblem {
-    let title = "There is nothing to decide";
+fn already_settled(detail: &str) -> ApiProblem {
+    let title = "The outcome is not unknown";
     ApiProblem::new(StatusCode::CONFLICT, "ALREADY_SETTLED", title).detail(detail)
 }

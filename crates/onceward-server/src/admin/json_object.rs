@@ -1,26 +1,26 @@
-//! Orders that are read as they are described, which serde alone does not.
+//! Request bodies that match their JSON schema, which serde alone does not ensure.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// An order that is a JSON object. Serde would take an array of its fields for it too, and
-/// would not take `7.0` for the integer that it is to JSON Schema.
+/// A request body that is a JSON object. Serde alone would also accept an array of the fields, and
+/// would refuse `7.0` for an integer, which JSON Schema allows.
 #[derive(Debug)]
 pub(super) struct JsonObject<T>(pub(super) T);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut order = Value::deserialize(deserializer)?;
-        if !order.is_object() {
-            return Err(D::Error::custom("the body is no order, expected a JSON object"));
+        let mut value = Value::deserialize(deserializer)?;
+        if !value.is_object() {
+            return Err(D::Error::custom("the body is no object, expected a JSON object"));
         }
-        make_whole(&mut order);
-        serde_json::from_value(order).map(Self).map_err(D::Error::custom)
+        make_whole(&mut value);
+        serde_json::from_value(value).map(Self).map_err(D::Error::custom)
     }
 }
 
-/// Numbers without a fraction become integers, as far as all of them are exact.
+/// Turns numbers without a fraction into integers, up to 2^53, where each is exact.
 fn make_whole(value: &mut Value) {
     const EXACT_MAX: f64 = (1_u64 << 53) as f64;
     match value {
@@ -49,7 +49,7 @@ mod tests {
             assert!(read(wrong).is_err(), "{wrong}");
         }
         let resolve = "{\"fence\": 7.0, \"reason\": \"r\", \"reply\": {\"status\": 2e2}}";
-        let order = serde_json::from_str::<JsonObject<ResolveRecord>>(resolve).unwrap().0;
-        assert_eq!((order.fence, order.reply.status), (7, 200));
+        let request = serde_json::from_str::<JsonObject<ResolveRecord>>(resolve).unwrap().0;
+        assert_eq!((request.fence, request.reply.status), (7, 200));
     }
 }

@@ -1,4 +1,4 @@
-//! Pages of records, by what somebody asks for and what exists for them.
+//! Pages of records that match a filter and are visible to the caller.
 
 use onceward_core::{INTERNAL_TENANT, Page, Query, Record, RecordId, StoreError};
 
@@ -8,26 +8,26 @@ use super::views::{RecordPage, RecordView, ids};
 use crate::api::{ApiProblem, RecordState};
 use crate::config::Role;
 
-/// Most pages of the store that one call reads: what few records match is found over
-/// several calls, each of which is short.
+/// Largest number of store pages that one call reads. A filter with few matches takes several
+/// calls, each of them short.
 const STORE_PAGES_MAX: usize = 20;
 
 impl AdminService {
-    /// A page of what is wanted, as far as it exists for the caller.
-    pub(super) async fn listing(&self, wanted: &ListRecords) -> Result<RecordPage, ApiProblem> {
-        if wanted.outcomes {
+    /// A page of the records that match and are visible to the caller.
+    pub(super) async fn listing(&self, request: &ListRecords) -> Result<RecordPage, ApiProblem> {
+        if request.outcomes {
             self.caller.must_be(Role::Operator)?;
         }
-        let (limit, older_than) = (page_size(wanted.limit)?, wanted.older_than()?);
-        let (mut after, mut listing) = (cursor(wanted.after.as_deref())?, RecordPage::default());
+        let (limit, older_than) = (page_size(request.limit)?, request.older_than()?);
+        let (mut after, mut listing) = (cursor(request.after.as_deref())?, RecordPage::default());
         for _ in 0..STORE_PAGES_MAX {
             let left = limit - listing.records.len() - listing.undecodable.len();
-            let page = self.page(wanted, after, left).await?;
+            let page = self.page(request, after, left).await?;
             listing.undecodable.extend(ids(&page.undecodable));
             let is_old = |it: &&Record| it.updated_at.until(self.now()) >= older_than;
-            for record in page.records.iter().filter(|it| shown(it, wanted)).filter(is_old) {
-                let standing = self.listed_standing(record, wanted.state).await?;
-                listing.records.push(RecordView::of(record, standing, wanted.outcomes));
+            for record in page.records.iter().filter(|it| is_listed(it, request)).filter(is_old) {
+                let state = self.listed_state(record, request.state).await?;
+                listing.records.push(RecordView::of(record, state, request.outcomes));
             }
             after = page.next;
             if after.is_none() || listing.records.len() + listing.undecodable.len() == limit {
@@ -38,55 +38,56 @@ impl AdminService {
         Ok(listing)
     }
 
-    /// Whoever asked for a state has been told by the store that it is so.
-    async fn listed_standing(
+    /// A filter by state was already applied by the store, which needs no second query.
+    async fn listed_state(
         &self,
         record: &Record,
-        asked: Option<RecordState>,
+        requested: Option<RecordState>,
     ) -> Result<RecordState, StoreError> {
-        match asked {
-            Some(standing) => Ok(standing),
-            None => self.standing(record).await,
+        match requested {
+            Some(state) => Ok(state),
+            None => self.state(record).await,
         }
     }
 
-    /// One page of the store, or one that is put together of those of each tenant. What
-    /// cannot be read is nobody's, and does not exist for who is tied to tenants.
+    /// One page of the store. For a caller with tenants it is merged from a page of each tenant,
+    /// without undecodable records: their tenant is not known.
     async fn page(
         &self,
-        wanted: &ListRecords,
+        request: &ListRecords,
         after: Option<RecordId>,
         limit: usize,
     ) -> Result<Page, StoreError> {
         let query = Query {
-            standing: wanted.state.map(Into::into),
-            tenant: wanted.tenant.clone(),
-            operation_name: wanted.operation.clone(),
+            standing: request.state.map(Into::into),
+            tenant: request.tenant.clone(),
+            operation_name: request.operation.clone(),
             after,
             limit,
         };
-        let tied = self.caller.tenants();
-        if tied.is_empty() {
+        let tenants = self.caller.tenants();
+        if tenants.is_empty() {
             return self.store.list(&query).await;
         }
         let mut pages = Vec::new();
-        let asked = |it: &&String| wanted.tenant.as_ref().is_none_or(|tenant| tenant == *it);
-        for tenant in tied.iter().filter(asked) {
+        let is_requested =
+            |it: &&String| request.tenant.as_ref().is_none_or(|tenant| tenant == *it);
+        for tenant in tenants.iter().filter(is_requested) {
             let query = Query { tenant: Some(tenant.clone()), ..query.clone() };
             pages.push(self.store.list(&query).await?);
         }
-        Ok(merged(pages, limit))
+        Ok(merge(pages, limit))
     }
 }
 
-/// Whether a record is shown to who did not ask for Onceward's own.
-fn shown(record: &Record, wanted: &ListRecords) -> bool {
-    wanted.internal || record.scope.tenant() != INTERNAL_TENANT
+/// Returns whether a record is in the listing: internal ones only on request.
+fn is_listed(record: &Record, request: &ListRecords) -> bool {
+    request.internal || record.scope.tenant() != INTERNAL_TENANT
 }
 
-/// The first records of several pages that begin at one place.
-fn merged(pages: Vec<Page>, limit: usize) -> Page {
-    // Beyond the end of a page that has a next one, something may be missing.
+/// Merges pages that start at the same record into one.
+fn merge(pages: Vec<Page>, limit: usize) -> Page {
+    // Beyond the end of a page that has a next one, records may be missing.
     let end = pages.iter().filter_map(|page| page.next).min();
     let records = pages.into_iter().flat_map(|page| page.records);
     let mut records: Vec<_> = records.filter(|it| end.is_none_or(|end| it.id <= end)).collect();

@@ -1,15 +1,15 @@
-//! The admin API: what operators look at and decide.
+//! The admin API: records, decisions and statistics for operators.
 //!
-//! [`AdminApi`] is everything that can be asked. [`AdminService`] answers at the store;
-//! [`AdminClient`] passes a request on to the admin API of a running gateway, where a service
-//! answers it. So each command is written once, and access is checked in one place: the service.
+//! [`AdminApi`] has every request. [`AdminService`] answers them at the store; [`AdminClient`]
+//! sends them to the admin API of a running gateway, where a service answers them. So each command
+//! is written once, and access is checked in one place: the service.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `requests`, `views` | requests and responses, as JSON has them |
-//! | `service`, `listing`, `decisions` | answers at the store; decisions go into the audit log first |
+//! | `requests`, `views` | requests and responses as JSON |
+//! | `service`, `listing`, `decisions` | answers at the store; a decision enters the audit log first |
 //! | `client` | the same over HTTP |
-//! | `routes`, `json_object` | the HTTP API over the service, with its OpenAPI document |
+//! | `routes`, `json_object` | the HTTP API over the service, and its OpenAPI document |
 //! | `monitoring` | `/live`, `/ready` and `/metrics` |
 //! | `reply` | stored HTTP replies, shown and written by operators |
 
@@ -42,48 +42,48 @@ pub(crate) use views::{
     StoreTotals, VerifiedPage,
 };
 
-/// What operators ask.
+/// The requests of operators.
 ///
-/// Looking changes nothing. A decision is written into the trail before it is made, and made
-/// whole even if whoever asked for it does not wait; asked for again, it is not made twice.
+/// Reads change nothing. A decision is written to the audit log before it is made, and it is
+/// completed even if its client disconnects. The same decision sent again is not made twice.
 #[async_trait]
 pub(crate) trait AdminApi: Send + Sync {
-    /// A page of records. It may be short, or empty, and not the last: `next` tells.
-    async fn records(&self, wanted: &ListRecords) -> Result<RecordPage, ApiProblem>;
+    /// A page of records. The last page is the one without `next`; others may be short or empty.
+    async fn records(&self, request: &ListRecords) -> Result<RecordPage, ApiProblem>;
 
-    /// One record, and what was decided about it.
+    /// One record, and the decisions about it.
     async fn record(
         &self,
-        subject: &RecordRef,
-        look: &ShowRecord,
+        record_ref: &RecordRef,
+        request: &ShowRecord,
     ) -> Result<RecordDetails, ApiProblem>;
 
     /// Decides that an operation has happened, and stores its reply.
     async fn resolve(
         &self,
-        subject: &RecordRef,
-        order: &ResolveRecord,
+        record_ref: &RecordRef,
+        request: &ResolveRecord,
     ) -> Result<RecordDetails, ApiProblem>;
 
     /// Decides that an operation has not happened and cannot any more, and frees its key.
     async fn release(
         &self,
-        subject: &RecordRef,
-        order: &ReleaseRecord,
+        record_ref: &RecordRef,
+        request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem>;
 
-    /// Removes some of what is past its time.
-    async fn purge(&self, order: &PurgeRecords) -> Result<PurgeDone, ApiProblem>;
+    /// Removes a batch of expired records.
+    async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem>;
 
-    /// Grants claims again after the store had lost records.
-    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem>;
+    /// Accepts that the store has lost records, so that it grants claims again.
+    async fn accept_loss(&self, request: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem>;
 
-    /// A page of decisions, or all about one operation.
-    async fn decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem>;
+    /// A page of decisions, or all decisions about one operation.
+    async fn decisions(&self, request: &ListDecisions) -> Result<DecisionPage, ApiProblem>;
 
-    /// How much the store holds.
+    /// Totals of the store.
     async fn stats(&self) -> Result<StoreTotals, ApiProblem>;
 
-    /// Reads some records, and tells which of them cannot be read.
-    async fn verify(&self, order: &VerifyRecords) -> Result<VerifiedPage, ApiProblem>;
+    /// Reads a page of records, and reports those that cannot be read.
+    async fn verify(&self, request: &VerifyRecords) -> Result<VerifiedPage, ApiProblem>;
 }

@@ -1,4 +1,4 @@
-//! What operators ask: metrics, and whether the gateway is alive and ready.
+//! Metrics, liveness and readiness of the gateway.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::backend::{Readiness, StoreProbe};
 use crate::net::UpstreamHealth;
 use crate::telemetry::Metrics;
 
-/// Answers operators.
+/// Serves `/metrics`, `/live` and `/ready`.
 #[derive(Clone)]
 pub(crate) struct Monitoring {
     pub(crate) metrics: Arc<Metrics>,
@@ -22,9 +22,9 @@ pub(crate) struct Monitoring {
 }
 
 impl Monitoring {
-    /// Its routes.
+    /// The routes.
     pub(crate) fn router(self) -> Router {
-        let known = "/metrics, /live and /ready are here\n";
+        let paths = "Not found. This address has /metrics, /live and /ready.\n";
         Router::new()
             .route("/live", get(async || text(StatusCode::OK, "alive\n")))
             .route("/ready", get(async |State(monitoring): State<Self>| monitoring.ready().await))
@@ -32,7 +32,7 @@ impl Monitoring {
                 "/metrics",
                 get(async |State(monitoring): State<Self>| monitoring.metrics().await),
             )
-            .fallback(async move || text(StatusCode::NOT_FOUND, known))
+            .fallback(async move || text(StatusCode::NOT_FOUND, paths))
             .with_state(self)
     }
 
@@ -44,12 +44,12 @@ impl Monitoring {
         response
     }
 
-    /// Ready is a gateway whose store grants claims and whose upstream answers.
+    /// Ready: the store grants claims and the upstream answers.
     async fn ready(&self) -> Response {
         let warnings = match self.probe.readiness().await {
             Readiness::Ready { warnings } => warnings,
-            Readiness::Trouble(trouble) => {
-                return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {trouble}\n"));
+            Readiness::NotReady(reason) => {
+                return text(StatusCode::SERVICE_UNAVAILABLE, format!("the store: {reason}\n"));
             }
         };
         if let Some(trouble) = self.upstream.trouble() {

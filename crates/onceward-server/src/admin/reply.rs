@@ -1,4 +1,4 @@
-//! Replies as operators write and read them.
+//! HTTP replies as operators write and read them.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -18,36 +18,36 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// A reply, whole.
+/// An HTTP reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reply {
-    /// Its status.
+    /// The HTTP status.
     #[schema(minimum = 200, maximum = 599)]
     pub(crate) status: u16,
-    /// Its headers, in order; a name may occur more than once.
+    /// The headers, in order. A name may occur more than once.
     #[serde(default)]
     #[schema(max_items = 127)]
     pub(crate) headers: Vec<HeaderLine>,
-    /// Its body, in base64.
+    /// The body, in base64.
     #[serde(default)]
     #[schema(pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
     pub(crate) body_base64: String,
 }
 
-/// One header.
+/// One header line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HeaderLine {
-    /// Its name.
+    /// The name.
     #[schema(pattern = "^[A-Za-z][A-Za-z0-9-]*$")]
     pub(crate) name: String,
-    /// Its value.
+    /// The value.
     #[schema(pattern = "^([!-~]([ -~]*[!-~])?)?$")]
     pub(crate) value: String,
 }
 
-/// Most headers that are kept of a reply.
+/// Largest number of headers of a stored reply.
 const HEADERS_MAX: usize = 127;
 
 impl Reply {
@@ -56,19 +56,21 @@ impl Reply {
         Self { status, headers, body_base64: BASE64.encode(body) }
     }
 
-    /// Its body.
+    /// The body, decoded.
     pub(crate) fn body(&self) -> Result<Vec<u8>, ApiProblem> {
-        let told = |why| ApiProblem::bad_request(format!("body_base64: {why}"));
-        BASE64.decode(&self.body_base64).map_err(told)
+        let invalid = |why| ApiProblem::bad_request(format!("body_base64: {why}"));
+        BASE64.decode(&self.body_base64).map_err(invalid)
     }
 
-    /// What is stored of it: all of it, as the HTTP layer replays it.
+    /// The outcome to store, which the HTTP layer replays.
     pub(super) fn outcome(&self) -> Result<Outcome, ApiProblem> {
         let (status, body) = (self.final_status()?, self.body()?);
         let bodiless =
             [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::NOT_MODIFIED];
         if bodiless.contains(&status) && !body.is_empty() {
-            return Err(ApiProblem::bad_request(format!("a reply {status} has no body")));
+            return Err(ApiProblem::bad_request(format!(
+                "body_base64: a reply with status {status} has no body"
+            )));
         }
         if self.headers.len() > HEADERS_MAX {
             return Err(ApiProblem::bad_request(format!("headers: more than {HEADERS_MAX}")));
@@ -77,13 +79,13 @@ impl Reply {
         for HeaderLine { name, value } in &self.headers {
             response = response.header(name.to_ascii_lowercase(), value.trim());
         }
-        let told = |why: http::Error| ApiProblem::bad_request(format!("headers: {why}"));
-        let response = response.body(Bytes::from(body)).map_err(told)?;
+        let invalid = |why: http::Error| ApiProblem::bad_request(format!("headers: {why}"));
+        let response = response.body(Bytes::from(body)).map_err(invalid)?;
         onceward_http::outcome_of_all(response)
             .map_err(|why| ApiProblem::bad_request(why.to_string()))
     }
 
-    /// The reply in a stored outcome; one of another codec than HTTP's has a body only.
+    /// The reply in a stored outcome; `None` if the HTTP layer did not write it.
     pub(super) fn of(outcome: &Outcome) -> Option<Self> {
         let response = onceward_http::response_of(outcome)?;
         let header = |(name, value): (&http::HeaderName, &http::HeaderValue)| HeaderLine {
@@ -102,7 +104,7 @@ impl Reply {
     }
 }
 
-/// Bytes that are no reply, for whoever looks at them.
+/// Bytes of an outcome that is no HTTP reply.
 pub(super) fn base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_replayed_is_refused_by_its_name() {
-        for (reply, told) in [
+        for (reply, reason) in [
             (Reply::new(99, Vec::new(), b""), "99"),
             (Reply::new(600, Vec::new(), b""), "600"),
             (Reply::new(204, Vec::new(), b"a"), "no body"),
@@ -136,7 +138,7 @@ mod tests {
             (Reply { status: 201, headers: Vec::new(), body_base64: "?".into() }, "body_base64"),
         ] {
             let problem = reply.outcome().unwrap_err();
-            assert!(problem.detail.contains(told), "{problem}");
+            assert!(problem.detail.contains(reason), "{problem}");
         }
     }
 }

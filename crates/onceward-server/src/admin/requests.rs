@@ -1,4 +1,4 @@
-//! What is asked of the desk, as the admin API takes it.
+//! Requests of the admin API.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use utoipa::{IntoParams, ToSchema};
 use super::reply::Reply;
 use crate::api::{ApiProblem, RecordState, record_id};
 
-/// Records on a page, unless somebody says how many.
+/// Default page size.
 const PAGE: u16 = 100;
-/// Most records on a page: an answer that fits into memory many times.
+/// Largest page size. Memory holds many such responses at once.
 pub(super) const PAGE_MAX: u16 = 1_000;
 /// Longest reason: a paragraph, not a report.
 const REASON_CHARS_MAX: usize = 1_000;
-/// Longest age that can be asked for, and longest time to keep something: ten years.
+/// Longest age to filter by, and longest retention: ten years.
 const YEARS_TEN_SECONDS: u64 = 315_360_000;
 
 /// Which records to list.
@@ -23,24 +23,24 @@ const YEARS_TEN_SECONDS: u64 = 315_360_000;
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListRecords {
-    /// Only records that stand there now; a lapsed lease stands at unknown.
+    /// Only records in this state now. A running record whose lease has lapsed is unknown.
     pub(crate) state: Option<RecordState>,
-    /// Only this tenant's.
+    /// Only records of this tenant.
     pub(crate) tenant: Option<String>,
-    /// Only those of the operation with this name.
+    /// Only records of the operation with this name.
     pub(crate) operation: Option<String>,
-    /// Only those that have not changed for so long.
+    /// Only records that have not changed for this long.
     #[param(maximum = 315_360_000)]
     pub(crate) older_than_seconds: Option<u64>,
-    /// Goes on after this record: `next` of the page before.
+    /// Start after this record: `next` of the previous page.
     #[param(pattern = "^[0-9a-f]{64}$")]
     pub(crate) after: Option<String>,
-    /// At most so many; 100 if it is not said.
+    /// Page size; the default is 100.
     #[param(minimum = 1, maximum = 1000)]
     pub(crate) limit: Option<u16>,
-    /// Also what Onceward keeps for itself.
+    /// Include the internal records of Onceward.
     pub(crate) internal: bool,
-    /// Also the stored replies, which only operators may see.
+    /// Include the stored replies. Requires the role operator.
     pub(crate) outcomes: bool,
 }
 
@@ -50,28 +50,28 @@ impl ListRecords {
     }
 }
 
-/// How closely to look at a record.
+/// Options for showing a record.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ShowRecord {
-    /// Also at its stored reply, which only operators may see.
+    /// Include the stored reply. Requires the role operator.
     pub(crate) outcome: bool,
 }
 
-/// That an operation has happened.
+/// The decision that an operation has happened.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResolveRecord {
-    /// The fence of the record that was looked at: once it has moved, the decision would be
-    /// about something else, and is refused.
+    /// The fence of the record that the decision is based on. If the record has another fence
+    /// by now, the decision is refused.
     pub(crate) fence: u64,
-    /// How it is known, for the trail; no secrets.
+    /// The evidence for the decision, for the audit log. Must not contain secrets.
     #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
     pub(crate) reason: String,
-    /// What retries are answered with.
+    /// The reply that retries get.
     pub(crate) reply: Reply,
-    /// How long it is kept; as configured for the operation if it is not said.
+    /// Retention of the reply; the default is that of the operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub(crate) keep_seconds: Option<u64>,
@@ -80,72 +80,75 @@ pub(crate) struct ResolveRecord {
 impl ResolveRecord {
     pub(super) fn keep(&self) -> Result<Option<Duration>, ApiProblem> {
         match self.keep_seconds {
-            Some(0) => Err(ApiProblem::bad_request("keep_seconds: nothing is kept for 0 seconds")),
+            Some(0) => Err(ApiProblem::bad_request(
+                "keep_seconds: 0 is not allowed; leave it out for the retention of the operation",
+            )),
             Some(seconds) => bounded("keep_seconds", seconds).map(Some),
             None => Ok(None),
         }
     }
 }
 
-/// That an operation has not happened, and cannot any more.
+/// The decision that an operation has not happened and cannot happen any more.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseRecord {
-    /// The fence of the record that was looked at.
+    /// The fence of the record that the decision is based on. If the record has another fence
+    /// by now, the decision is refused.
     pub(crate) fence: u64,
-    /// How it is known, for the trail; no secrets.
+    /// The evidence for the decision, for the audit log. Must not contain secrets.
     #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
     pub(crate) reason: String,
 }
 
-/// That the records which a store has lost are not waited for.
+/// The decision to go on without the records that the store has lost.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AcceptLoss {
-    /// Why no client sends again what it sent before the loss, or why that does no harm; for the
-    /// trail, no secrets.
+    /// Why no client retries a request from before the loss, or why such a retry does no harm.
+    /// For the audit log; must not contain secrets.
     #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
     pub(crate) reason: String,
 }
 
-/// How much to remove at most.
+/// A purge of expired records.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PurgeRecords {
-    /// At most so many records; 1000 if it is not said.
+    /// Largest number of records to remove; the default is 1000.
     #[schema(minimum = 1, maximum = 1000)]
     pub(crate) limit: Option<u16>,
 }
 
-/// Which decisions.
+/// Which decisions to list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ListDecisions {
-    /// Only those about this operation, in order.
+    /// Only decisions about this operation, in order.
     #[param(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     pub(crate) operation_id: Option<String>,
-    /// Goes on after this: `next` of the page before.
+    /// Start after this decision: `next` of the previous page.
     #[param(pattern = "^[0-9a-f]{64}$")]
     pub(crate) after: Option<String>,
-    /// At most so many; 100 if it is not said.
+    /// Page size; the default is 100.
     #[param(minimum = 1, maximum = 1000)]
     pub(crate) limit: Option<u16>,
 }
 
-/// Where to go on reading.
+/// Which records to verify.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct VerifyRecords {
-    /// Goes on after this record: `next` of the answer before.
+    /// Start after this record: `next` of the previous response.
     #[schema(pattern = "^[0-9a-f]{64}$")]
     pub(crate) after: Option<String>,
-    /// At most so many; 100 if it is not said.
+    /// Page size; the default is 100.
     #[schema(minimum = 1, maximum = 1000)]
     pub(crate) limit: Option<u16>,
 }
 
-/// The page size that applies.
+/// The page size in force.
 pub(super) fn page_size(limit: Option<u16>) -> Result<usize, ApiProblem> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=PAGE_MAX => Ok(limit.into()),
@@ -153,24 +156,26 @@ pub(super) fn page_size(limit: Option<u16>) -> Result<usize, ApiProblem> {
     }
 }
 
-/// Where a page begins.
+/// The record that a page starts after.
 pub(super) fn cursor(after: Option<&str>) -> Result<Option<RecordId>, ApiProblem> {
     let read = |text: &str| {
         record_id(text).ok_or_else(|| {
-            ApiProblem::bad_request("after: give `next` of the page before, 64 hexadecimal digits")
+            ApiProblem::bad_request(
+                "after: must be `next` of the previous page, 64 hexadecimal digits",
+            )
         })
     };
     after.map(read).transpose()
 }
 
-/// A reason that says something, and shows on a terminal what it says.
+/// A reason that is not empty and prints safely on a terminal.
 pub(super) fn reason(text: &str) -> Result<&str, ApiProblem> {
     let wrong = if text.trim().is_empty() {
-        "is empty; say how it is known"
+        "is empty; say how the outcome is known"
     } else if text.chars().count() > REASON_CHARS_MAX {
-        "has more than 1000 characters; name a ticket that has the rest"
+        "has more than 1000 characters; refer to a ticket for the rest"
     } else if text.chars().any(char::is_control) {
-        "has control characters; write it in one line"
+        "has control characters; write it on one line"
     } else {
         return Ok(text.trim());
     };

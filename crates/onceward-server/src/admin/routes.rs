@@ -1,4 +1,4 @@
-//! The admin API: the desk behind bearer tokens.
+//! The HTTP routes of the admin API, behind bearer tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use super::views::{
 };
 use crate::api::{ApiProblem, CurrentApiSettings, Payload, QueryParams, RecordRef};
 
-/// Largest order: a reply in base64 that is larger than any that is kept by default.
-const ORDER_BYTES_MAX: usize = 32 << 20;
+/// Body limit: a reply in base64 that is larger than any that is stored by default.
+const REQUEST_BYTES_MAX: usize = 32 << 20;
 
-/// Where callers of the admin API are asked for their tokens, and led to a service.
+/// Authenticates callers by their tokens and gives each a service.
 #[derive(Clone)]
 pub(crate) struct AdminRoutes {
     pub(crate) store: SharedStore,
@@ -38,7 +38,7 @@ pub(crate) struct AdminRoutes {
 }
 
 impl AdminRoutes {
-    /// Its routes.
+    /// The routes.
     pub(crate) fn router(self) -> Router {
         Router::new()
             .route("/openapi.json", get(openapi))
@@ -56,71 +56,80 @@ impl AdminRoutes {
                 ApiProblem::new(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "METHOD_NOT_ALLOWED",
-                    "That is not done here",
+                    "Method not allowed",
                 )
-                .detail("/openapi.json tells what is.")
+                .detail("/openapi.json lists the methods of each path.")
             })
-            .layer(DefaultBodyLimit::max(ORDER_BYTES_MAX))
+            .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
             .with_state(self)
     }
 }
 
-/// Who has shown a token that holds is led to a service, before anything else is looked at.
+/// Authenticates before anything else of the request is read.
 impl FromRequestParts<AdminRoutes> for AdminService {
     type Rejection = ApiProblem;
 
-    async fn from_request_parts(parts: &mut Parts, at: &AdminRoutes) -> Result<Self, ApiProblem> {
-        let caller = at.settings.caller(&parts.headers)?;
-        let retention = at.settings.retention();
-        Ok(Self::new(Arc::clone(&at.store), at.identity.clone(), retention, caller))
+    async fn from_request_parts(
+        parts: &mut Parts,
+        routes: &AdminRoutes,
+    ) -> Result<Self, ApiProblem> {
+        let caller = routes.settings.caller(&parts.headers)?;
+        let retention = routes.settings.retention();
+        Ok(Self::new(Arc::clone(&routes.store), routes.identity.clone(), retention, caller))
     }
 }
 
-/// Why a question is not answered.
-struct Looking;
+/// Problem responses of reads.
+struct ReadErrors;
 
-impl IntoResponses for Looking {
+impl IntoResponses for ReadErrors {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        refusals(&[
-            ("400", "That is no id, or a parameter is wrong"),
-            ("401", "No token that holds"),
-            ("403", "The token does not allow it"),
-            ("404", "Not there, or not for this token"),
+        problem_responses(&[
+            ("400", "The id or a parameter is invalid"),
+            ("401", "The token is missing or unknown"),
+            ("403", "The token does not allow this request"),
+            ("404", "Not found, or not visible to this token"),
             ("503", "The store is unavailable, or the record cannot be read"),
         ])
     }
 }
 
-/// Why an order is not carried out.
-struct Deciding;
+/// Problem responses of decisions and other requests with a body.
+struct WriteErrors;
 
-impl IntoResponses for Deciding {
+impl IntoResponses for WriteErrors {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        let mut all = Looking::responses();
-        all.extend(refusals(&[
-            ("408", "The order came too slowly"),
-            ("409", "There is nothing to decide, or not under this fence"),
-            ("413", "The order is too large"),
-            ("415", "The order is not application/json"),
-            ("422", "The order is not what is described here"),
+        let mut all = ReadErrors::responses();
+        all.extend(problem_responses(&[
+            ("408", "The body did not arrive in time"),
+            ("409", "The outcome is not unknown, or the fence has changed"),
+            ("413", "The body is too large"),
+            ("415", "The content type is not application/json"),
+            ("422", "The body does not match the schema"),
         ]));
         all
     }
 }
 
-fn refusals(known: &[(&str, &str)]) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+fn problem_responses(
+    errors: &[(&str, &str)],
+) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
     let problem = || Content::new(Some(Ref::from_schema_name("ApiProblem")));
-    let response = |what: &str| {
-        ResponseBuilder::new().description(what).content("application/problem+json", problem())
+    let response = |description: &str| {
+        ResponseBuilder::new()
+            .description(description)
+            .content("application/problem+json", problem())
     };
-    let told = |(status, what): &(&str, &str)| (status.to_string(), response(what).build().into());
-    known.iter().map(told).collect()
+    let entry = |(status, description): &(&str, &str)| {
+        (status.to_string(), response(description).build().into())
+    };
+    errors.iter().map(entry).collect()
 }
 
-type Answer<T> = Result<Json<T>, ApiProblem>;
+type ApiResult<T> = Result<Json<T>, ApiProblem>;
 
-/// The admin API of Onceward. `reader` and `worker` look, `operator` decides; a token with
-/// tenants sees only theirs.
+/// Inspects and resolves operations. The roles `reader` and `worker` may read, `operator` may also
+/// decide. A token with tenants sees only their records.
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Onceward admin API", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
@@ -142,7 +151,7 @@ impl Modify for Bearer {
     }
 }
 
-/// This description.
+/// This document.
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -153,162 +162,165 @@ async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(Document::openapi())
 }
 
-/// Records, a page at a time.
+/// List records, one page at a time.
 #[utoipa::path(
     get,
     path = "/v1/records",
     params(ListRecords),
-    responses((status = 200, description = "A page; follow `next`", body = RecordPage), Looking)
+    responses((status = 200, description = "A page. `next` is the start of the next one", body = RecordPage), ReadErrors)
 )]
 async fn records(
     service: AdminService,
-    QueryParams(wanted): QueryParams<ListRecords>,
-) -> Answer<RecordPage> {
-    Ok(Json(service.records(&wanted).await?))
+    QueryParams(request): QueryParams<ListRecords>,
+) -> ApiResult<RecordPage> {
+    Ok(Json(service.records(&request).await?))
 }
 
-/// One record by its operation's id or its own, and what was decided about it.
+/// Show one record, and the decisions about it.
 #[utoipa::path(
     get,
     path = "/v1/records/{id}",
-    params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"), ShowRecord),
-    responses((status = 200, description = "The record", body = RecordDetails), Looking)
+    params(("id" = String, Path, description = "The id of an operation or of a record", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"), ShowRecord),
+    responses((status = 200, description = "The record", body = RecordDetails), ReadErrors)
 )]
 async fn record(
     service: AdminService,
     Path(id): Path<String>,
-    QueryParams(look): QueryParams<ShowRecord>,
-) -> Answer<RecordDetails> {
-    Ok(Json(service.record(&subject(&id)?, &look).await?))
+    QueryParams(request): QueryParams<ShowRecord>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.record(&record_ref(&id)?, &request).await?))
 }
 
-/// Decides that an operation has happened, and stores the reply that retries get.
+/// Decide that an operation has happened, and store the reply that retries get.
 ///
-/// Only where the outcome is unknown. The decision is written into the trail before. Sent
-/// again, it is not made again.
+/// Allowed only while the outcome is unknown. The decision is written to the audit log first. The
+/// same request sent again is not decided again.
 #[utoipa::path(
     post,
     path = "/v1/records/{id}/resolve",
-    params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
+    params(("id" = String, Path, description = "The id of an operation or of a record", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
     request_body = ResolveRecord,
-    responses((status = 200, description = "Decided", body = RecordDetails), Deciding)
+    responses((status = 200, description = "Decided", body = RecordDetails), WriteErrors)
 )]
 async fn resolve(
     service: AdminService,
     Path(id): Path<String>,
-    Payload(JsonObject(order)): Payload<JsonObject<ResolveRecord>>,
-) -> Answer<RecordDetails> {
-    Ok(Json(service.resolve(&subject(&id)?, &order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<ResolveRecord>>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.resolve(&record_ref(&id)?, &request).await?))
 }
 
-/// Decides that an operation has not happened and cannot any more, and frees its key.
+/// Decide that an operation has not happened and cannot happen any more, and free its key.
 ///
-/// Only where the outcome is unknown: a live lease is refused. The decision is written into
-/// the trail before. Sent again, it is not made again.
+/// Allowed only while the outcome is unknown; an operation with a live lease is refused. The
+/// decision is written to the audit log first. The same request sent again is not decided again.
 #[utoipa::path(
     post,
     path = "/v1/records/{id}/release",
-    params(("id" = String, Path, description = "An operation's id or a record's", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
+    params(("id" = String, Path, description = "The id of an operation or of a record", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
     request_body = ReleaseRecord,
-    responses((status = 200, description = "Decided", body = RecordDetails), Deciding)
+    responses((status = 200, description = "Decided", body = RecordDetails), WriteErrors)
 )]
 async fn release(
     service: AdminService,
     Path(id): Path<String>,
-    Payload(JsonObject(order)): Payload<JsonObject<ReleaseRecord>>,
-) -> Answer<RecordDetails> {
-    Ok(Json(service.release(&subject(&id)?, &order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<ReleaseRecord>>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.release(&record_ref(&id)?, &request).await?))
 }
 
-/// Removes some of what is past its time. Ask again while there is `more`.
+/// Remove a batch of expired records. Send the request again while `more` is true.
 ///
-/// Never touches what is running or unknown, nor decisions within their time.
+/// Running and unknown records and unexpired decisions are never removed.
 #[utoipa::path(
     post,
     path = "/v1/purge",
     request_body = PurgeRecords,
-    responses((status = 200, description = "Removed", body = PurgeDone), Deciding)
+    responses((status = 200, description = "Removed", body = PurgeDone), WriteErrors)
 )]
 async fn purge(
     service: AdminService,
-    Payload(JsonObject(order)): Payload<JsonObject<PurgeRecords>>,
-) -> Answer<PurgeDone> {
-    Ok(Json(service.purge(&order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<PurgeRecords>>,
+) -> ApiResult<PurgeDone> {
+    Ok(Json(service.purge(&request).await?))
 }
 
-/// Grants claims again after the store had lost records.
+/// Accept that the store has lost records, so that it grants claims again.
 ///
-/// Only if no client sends again what it sent before the loss, or if such effects may be
-/// repeated. The trail has it afterwards. Sent again, it changes nothing.
+/// Safe only if no client retries a request from before the loss, or if the effects of such
+/// requests may be repeated. The decision is written to the audit log afterwards. The same request
+/// sent again changes nothing.
 #[utoipa::path(
     post,
     path = "/v1/accept-loss",
     request_body = AcceptLoss,
-    responses((status = 200, description = "Claims are granted", body = AcceptLossDone), Deciding)
+    responses((status = 200, description = "Claims are granted", body = AcceptLossDone), WriteErrors)
 )]
 async fn accept_loss(
     service: AdminService,
-    Payload(JsonObject(order)): Payload<JsonObject<AcceptLoss>>,
-) -> Answer<AcceptLossDone> {
-    Ok(Json(service.accept_loss(&order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<AcceptLoss>>,
+) -> ApiResult<AcceptLossDone> {
+    Ok(Json(service.accept_loss(&request).await?))
 }
 
-/// One operation, and what was decided about it.
+/// Show one operation, and the decisions about it.
 #[utoipa::path(
     get,
     path = "/v1/operations/{id}",
-    params(("id" = String, Path, description = "The operation's id", pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"), ShowRecord),
-    responses((status = 200, description = "Its record", body = RecordDetails), Looking)
+    params(("id" = String, Path, description = "The id of the operation", pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"), ShowRecord),
+    responses((status = 200, description = "The record", body = RecordDetails), ReadErrors)
 )]
 async fn operation(
     service: AdminService,
     Path(id): Path<String>,
-    QueryParams(look): QueryParams<ShowRecord>,
-) -> Answer<RecordDetails> {
-    match subject(&id)? {
-        operation @ RecordRef::Operation(_) => Ok(Json(service.record(&operation, &look).await?)),
-        RecordRef::Record(_) => Err(ApiProblem::bad_request("An operation's id is a UUID.")),
+    QueryParams(request): QueryParams<ShowRecord>,
+) -> ApiResult<RecordDetails> {
+    match record_ref(&id)? {
+        operation @ RecordRef::Operation(_) => {
+            Ok(Json(service.record(&operation, &request).await?))
+        }
+        RecordRef::Record(_) => Err(ApiProblem::bad_request("The id of an operation is a UUID.")),
     }
 }
 
-/// The trail of decisions. Nobody can change it.
+/// List the audit log of decisions, which cannot be changed.
 #[utoipa::path(
     get,
     path = "/v1/decisions",
     params(ListDecisions),
-    responses((status = 200, description = "A page; follow `next`", body = DecisionPage), Looking)
+    responses((status = 200, description = "A page. `next` is the start of the next one", body = DecisionPage), ReadErrors)
 )]
 async fn decisions(
     service: AdminService,
-    QueryParams(trail): QueryParams<ListDecisions>,
-) -> Answer<DecisionPage> {
-    Ok(Json(service.decisions(&trail).await?))
+    QueryParams(request): QueryParams<ListDecisions>,
+) -> ApiResult<DecisionPage> {
+    Ok(Json(service.decisions(&request).await?))
 }
 
-/// How much the store holds.
+/// Count the records in the store.
 #[utoipa::path(
     get,
     path = "/v1/stats",
-    responses((status = 200, description = "The totals", body = StoreTotals), Looking)
+    responses((status = 200, description = "Totals by state", body = StoreTotals), ReadErrors)
 )]
-async fn stats(service: AdminService) -> Answer<StoreTotals> {
+async fn stats(service: AdminService) -> ApiResult<StoreTotals> {
     Ok(Json(service.stats().await?))
 }
 
-/// Reads some records, and tells which of them cannot be read. Go on at `next`.
+/// Read a page of records, and report those that cannot be read. Continue at `next`.
 #[utoipa::path(
     post,
     path = "/v1/verify",
     request_body = VerifyRecords,
-    responses((status = 200, description = "What was read", body = VerifiedPage), Deciding)
+    responses((status = 200, description = "The result of this page", body = VerifiedPage), WriteErrors)
 )]
 async fn verify(
     service: AdminService,
-    Payload(JsonObject(order)): Payload<JsonObject<VerifyRecords>>,
-) -> Answer<VerifiedPage> {
-    Ok(Json(service.verify(&order).await?))
+    Payload(JsonObject(request)): Payload<JsonObject<VerifyRecords>>,
+) -> ApiResult<VerifiedPage> {
+    Ok(Json(service.verify(&request).await?))
 }
 
-fn subject(id: &str) -> Result<RecordRef, ApiProblem> {
+fn record_ref(id: &str) -> Result<RecordRef, ApiProblem> {
     id.parse().map_err(|wrong| ApiProblem::bad_request(format!("{wrong}")))
 }

@@ -1,4 +1,4 @@
-//! Who answers at the store itself, by what the caller may do and see.
+//! The admin API at the store, by the role and tenants of the caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::views::{
 use crate::api::{ApiProblem, Caller, RecordRef, RecordState, RetentionRules};
 use crate::config::Role;
 
-/// Answers one caller at a store. Cheap to clone.
+/// The admin API of one caller at a store. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AdminService {
     pub(super) store: SharedStore,
@@ -34,7 +34,7 @@ pub(crate) struct AdminService {
 }
 
 impl AdminService {
-    /// Answers `caller` at a store, whose identity its engines have too.
+    /// The API of `caller` at a store. `identity` is the one that the engines on the store use.
     pub(crate) fn new(
         store: SharedStore,
         identity: Identity,
@@ -45,13 +45,13 @@ impl AdminService {
         Self { store, decisions, retention, caller, clock: Arc::new(SystemAmbient::new()) }
     }
 
-    /// By this machine's clock: for ages that people read, and for nothing that is decided.
+    /// This machine's clock: for ages that are shown, never for a decision.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Where a record stands. Whether a lease has lapsed is for the store to say.
-    pub(super) async fn standing(&self, record: &Record) -> Result<RecordState, StoreError> {
+    /// The state of a record. Only the store decides whether a lease has lapsed.
+    pub(super) async fn state(&self, record: &Record) -> Result<RecordState, StoreError> {
         Ok(match record.state {
             State::Running { .. } if self.store.is_unknown(record).await? => RecordState::Unknown,
             State::Running { .. } => RecordState::Running,
@@ -59,79 +59,82 @@ impl AdminService {
         })
     }
 
-    /// A record that exists for the caller.
-    pub(super) async fn found(&self, subject: &RecordRef) -> Result<Record, ApiProblem> {
-        let found = match subject {
+    /// A record that is visible to the caller.
+    pub(super) async fn find(&self, record_ref: &RecordRef) -> Result<Record, ApiProblem> {
+        let found = match record_ref {
             RecordRef::Operation(id) => self.store.find(id).await,
             RecordRef::Record(id) => self.store.get(id).await,
         };
-        let record = found.map_err(told)?.filter(|it| self.caller.sees(it.scope.tenant()));
+        let record = found.map_err(store_problem)?.filter(|it| self.caller.sees(it.scope.tenant()));
         let known = record.filter(|it| it.standing(self.now()).is_some());
-        known.ok_or_else(|| ApiProblem::not_found(&nothing(subject)))
+        known.ok_or_else(|| not_found(record_ref))
     }
 
-    /// One that is not Onceward's own, for whoever wants to change it.
-    pub(super) async fn found_to_change(&self, subject: &RecordRef) -> Result<Record, ApiProblem> {
-        let record = self.found(subject).await?;
+    /// A record that decisions may change: visible and not internal.
+    pub(super) async fn find_for_change(
+        &self,
+        record_ref: &RecordRef,
+    ) -> Result<Record, ApiProblem> {
+        let record = self.find(record_ref).await?;
         match record.scope.tenant() {
-            INTERNAL_TENANT => Err(ApiProblem::not_found(&nothing(subject))),
+            INTERNAL_TENANT => Err(not_found(record_ref)),
             _ => Ok(record),
         }
     }
 
-    pub(super) async fn shown(
+    pub(super) async fn details(
         &self,
         record: &Record,
-        look: ShowRecord,
+        request: ShowRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        let standing = self.standing(record).await.map_err(told)?;
-        let decisions = self.decisions.about(&record.operation).await.map_err(told)?;
-        let record = RecordView::of(record, standing, look.outcome);
+        let state = self.state(record).await.map_err(store_problem)?;
+        let decisions = self.decisions.about(&record.operation).await.map_err(store_problem)?;
+        let record = RecordView::of(record, state, request.outcome);
         Ok(RecordDetails { record, decisions: decisions.into_iter().map(Into::into).collect() })
     }
 
-    /// What is about everybody's records at once is not for who is tied to some tenants.
-    fn must_see_all(&self) -> Result<(), ApiProblem> {
+    /// Refuses callers with tenants: the request covers the records of all tenants.
+    fn must_see_all_tenants(&self) -> Result<(), ApiProblem> {
         if self.caller.tenants().is_empty() {
             return Ok(());
         }
-        let title = "The token is tied to tenants";
-        Err(ApiProblem::new(StatusCode::FORBIDDEN, "ALL_TENANTS_NEEDED", title)
-            .detail("This is about all tenants' records: use a token without `tenants`."))
+        let title = "The token is restricted to tenants";
+        Err(ApiProblem::new(StatusCode::FORBIDDEN, "ALL_TENANTS_NEEDED", title).detail(
+            "The request covers the records of all tenants: use a token without `tenants`.",
+        ))
     }
 
-    /// What was decided about one operation. Decisions outlive the record that they are about.
-    async fn about(&self, operation: &OperationId) -> Result<DecisionPage, ApiProblem> {
-        let written = self.decisions.about(operation).await.map_err(told)?;
-        if !self.exists(operation, &written).await? {
-            let nothing = nothing(&RecordRef::Operation(*operation));
-            return Err(ApiProblem::not_found(&nothing));
+    /// The decisions about one operation. Decisions outlive the record that they are about.
+    async fn decisions_about(&self, operation: &OperationId) -> Result<DecisionPage, ApiProblem> {
+        let written = self.decisions.about(operation).await.map_err(store_problem)?;
+        if !self.operation_exists(operation, &written).await? {
+            return Err(not_found(&RecordRef::Operation(*operation)));
         }
         let decisions = written.into_iter().map(Into::into).collect();
         Ok(DecisionPage { decisions, next: None })
     }
 
-    /// Whether an operation exists for the caller.
-    async fn exists(
+    /// Returns whether an operation is visible to the caller.
+    async fn operation_exists(
         &self,
         id: &OperationId,
         written: &[LoggedDecision],
     ) -> Result<bool, ApiProblem> {
-        let record = self.store.find(id).await.map_err(told)?;
+        let record = self.store.find(id).await.map_err(store_problem)?;
         Ok(match record {
             Some(record) => self.caller.sees(record.scope.tenant()),
-            // Whose it was, nobody can tell any more.
+            // The tenant of a removed record is not known any more.
             None => !written.is_empty() && self.caller.tenants().is_empty(),
         })
     }
 
-    async fn all_decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
-        let (after, limit) = (cursor(trail.after.as_deref())?, page_size(trail.limit)?);
-        let (written, next) = self.decisions.list(after, limit).await.map_err(told)?;
+    async fn all_decisions(&self, request: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
+        let (after, limit) = (cursor(request.after.as_deref())?, page_size(request.limit)?);
+        let (written, next) = self.decisions.list(after, limit).await.map_err(store_problem)?;
         let mut decisions = Vec::with_capacity(written.len());
         for written in written {
             let about = written.decision.operation;
-            if self.exists(&about, std::slice::from_ref(&written)).await? {
+            if self.operation_exists(&about, std::slice::from_ref(&written)).await? {
                 decisions.push(written.into());
             }
         }
@@ -141,92 +144,94 @@ impl AdminService {
 
 #[async_trait]
 impl AdminApi for AdminService {
-    async fn records(&self, wanted: &ListRecords) -> Result<RecordPage, ApiProblem> {
-        self.listing(wanted).await
+    async fn records(&self, request: &ListRecords) -> Result<RecordPage, ApiProblem> {
+        self.listing(request).await
     }
 
     async fn record(
         &self,
-        subject: &RecordRef,
-        look: &ShowRecord,
+        record_ref: &RecordRef,
+        request: &ShowRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        if look.outcome {
+        if request.outcome {
             self.caller.must_be(Role::Operator)?;
         }
-        let record = self.found(subject).await?;
-        self.shown(&record, *look).await
+        let record = self.find(record_ref).await?;
+        self.details(&record, *request).await
     }
 
     async fn resolve(
         &self,
-        subject: &RecordRef,
-        order: &ResolveRecord,
+        record_ref: &RecordRef,
+        request: &ResolveRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        self.decide_happened(subject, order).await
+        self.decide_happened(record_ref, request).await
     }
 
     async fn release(
         &self,
-        subject: &RecordRef,
-        order: &ReleaseRecord,
+        record_ref: &RecordRef,
+        request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem> {
-        self.decide_did_not_happen(subject, order).await
+        self.decide_did_not_happen(record_ref, request).await
     }
 
-    async fn purge(&self, order: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {
+    async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
-        self.must_see_all()?;
-        let limit = page_size(order.limit.or(Some(PAGE_MAX)))?;
-        Ok(self.store.purge(limit).await.map_err(told)?.into())
+        self.must_see_all_tenants()?;
+        let limit = page_size(request.limit.or(Some(PAGE_MAX)))?;
+        Ok(self.store.purge(limit).await.map_err(store_problem)?.into())
     }
 
-    async fn accept_loss(&self, order: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
+    async fn accept_loss(&self, request: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
-        self.must_see_all()?;
-        self.decide_loss(order).await
+        self.must_see_all_tenants()?;
+        self.decide_loss(request).await
     }
 
-    async fn decisions(&self, trail: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
-        let Some(operation) = &trail.operation_id else { return self.all_decisions(trail).await };
+    async fn decisions(&self, request: &ListDecisions) -> Result<DecisionPage, ApiProblem> {
+        let Some(operation) = &request.operation_id else {
+            return self.all_decisions(request).await;
+        };
         let wrong =
             |_| ApiProblem::bad_request(format!("operation_id: {operation:?} is not a UUID"));
-        self.about(&operation.parse().map_err(wrong)?).await
+        self.decisions_about(&operation.parse().map_err(wrong)?).await
     }
 
     async fn stats(&self) -> Result<StoreTotals, ApiProblem> {
-        self.must_see_all()?;
-        Ok(self.store.stats().await.map_err(told)?.into())
+        self.must_see_all_tenants()?;
+        Ok(self.store.stats().await.map_err(store_problem)?.into())
     }
 
-    async fn verify(&self, order: &VerifyRecords) -> Result<VerifiedPage, ApiProblem> {
-        self.must_see_all()?;
-        let (after, limit) = (cursor(order.after.as_deref())?, page_size(order.limit)?);
+    async fn verify(&self, request: &VerifyRecords) -> Result<VerifiedPage, ApiProblem> {
+        self.must_see_all_tenants()?;
+        let (after, limit) = (cursor(request.after.as_deref())?, page_size(request.limit)?);
         let query = Query { after, limit, ..Query::default() };
-        let page = self.store.list(&query).await.map_err(told)?;
+        let page = self.store.list(&query).await.map_err(store_problem)?;
         let read = (page.records.len() + page.undecodable.len()) as u64;
         let next = page.next.map(|next| next.to_string());
         Ok(VerifiedPage { read, undecodable: ids(&page.undecodable), next })
     }
 }
 
-/// A record that cannot be read stays so: sending again does not help.
-pub(super) fn told(error: StoreError) -> ApiProblem {
+/// An undecodable record is not retryable: the same request fails again.
+pub(super) fn store_problem(error: StoreError) -> ApiProblem {
     if error.kind != StoreErrorKind::Undecodable {
         return error.into();
     }
-    tracing::warn!(%error, "the store");
+    tracing::warn!(%error, "the store failed");
     let title = "The record cannot be read";
     ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "RECORD_UNREADABLE", title).detail(
-        "It is there, and damaged, of a newer release, or sealed with a key that is not \
-         configured: `onceward store verify` finds all of these.",
+        "The record exists. It is damaged, of a newer release, or sealed with a key that is not \
+         configured. `onceward store verify` lists such records.",
     )
 }
 
-fn nothing(subject: &RecordRef) -> String {
-    match subject {
-        RecordRef::Operation(id) => format!("No operation {id} is here; it may be past its time."),
-        RecordRef::Record(id) => format!("No record {id} is here; it may be past its time."),
-    }
+fn not_found(record_ref: &RecordRef) -> ApiProblem {
+    ApiProblem::not_found(&match record_ref {
+        RecordRef::Operation(id) => format!("There is no operation {id}; it may have expired."),
+        RecordRef::Record(id) => format!("There is no record {id}; it may have expired."),
+    })
 }
 
 impl fmt::Debug for AdminService {

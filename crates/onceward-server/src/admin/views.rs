@@ -1,5 +1,5 @@
-//! What the desk shows. Never a key, and the bytes of an outcome only where they are asked
-//! for.
+//! Responses of the admin API. They never contain a key, and the bytes of an outcome only on
+//! request.
 
 use onceward_core::{
     Content, LoggedDecision, Outcome, Purged, Record, RecordId, Resource, State, StateName, Stats,
@@ -13,61 +13,61 @@ use crate::api::{RecordState, Rfc3339};
 /// A record without its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RecordView {
-    /// The id of the operation: the same on every attempt.
+    /// The id of the operation, the same on every attempt.
     #[schema(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     pub(crate) operation_id: String,
-    /// The record's id.
+    /// The id of the record.
     pub(crate) record: String,
-    /// Where it stands.
+    /// The state.
     pub(crate) state: RecordState,
-    /// Whose it is.
+    /// The tenant.
     pub(crate) tenant: String,
-    /// Who sent it.
+    /// The caller.
     pub(crate) caller: String,
     /// The name of the operation, such as `payments.create`.
     pub(crate) operation: String,
-    /// The version of the API, where that is part of its scope.
+    /// The API version, if it is part of the scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) api_version: Option<String>,
-    /// The resource that it works under, where that is part of its scope.
+    /// The parent resource, if it is part of the scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<String>,
-    /// The region, where that is part of its scope.
+    /// The region, if it is part of the scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) region: Option<String>,
-    /// How often it was granted.
+    /// Number of grants.
     pub(crate) attempts: u32,
     /// The fence of the last grant.
     pub(crate) fence: u64,
-    /// Whether an owner before the last one lapsed.
+    /// True if the lease of an earlier owner lapsed.
     pub(crate) taken_over: bool,
-    /// The beginning of its fingerprint.
+    /// The beginning of the fingerprint.
     pub(crate) fingerprint: String,
-    /// First grant, on the store's clock.
+    /// Time of the first grant, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     pub(crate) created_at: Rfc3339,
-    /// Last change.
+    /// Time of the last change, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     pub(crate) updated_at: Rfc3339,
-    /// When its lease lapses or has lapsed.
+    /// End of the lease, if the record is running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) lease_until: Option<Rfc3339>,
-    /// Until when its outcome answers.
+    /// End of the retention of the outcome: until then retries get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) kept_until: Option<Rfc3339>,
-    /// Until when its key is known.
+    /// End of the tombstone: after it the key is new.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub(crate) known_until: Option<Rfc3339>,
-    /// What it came to, where that is stored.
+    /// The outcome, if one is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<OutcomeView>,
 }
 
 impl RecordView {
-    /// A record that stands there; with the bytes of its outcome, if they are wanted.
+    /// The view of a record. `with_bytes` includes the bytes of its outcome.
     pub(super) fn of(record: &Record, state: RecordState, with_bytes: bool) -> Self {
         let (scope, text) = (&record.scope, |part: Option<&str>| part.map(str::to_owned));
         let retained = record.state.retained();
@@ -98,21 +98,21 @@ impl RecordView {
     }
 }
 
-/// Enough to compare two by eye, and too little to guess a payload from.
+/// Enough to compare two fingerprints by eye, and too little to guess a payload from.
 fn fingerprint(record: &Record) -> String {
     let digest = &record.fingerprint.digest()[..4];
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("v{}:{digits}", record.fingerprint.rules())
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct OutcomeView {
-    /// How much of the reply is stored.
+    /// The stored part of the reply.
     pub(crate) content: OutcomeContent,
-    /// Its codec.
+    /// The codec of the stored bytes.
     pub(crate) codec: String,
-    /// How many bytes are stored.
+    /// Number of stored bytes.
     pub(crate) bytes: u64,
     /// The status of an HTTP reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,26 +120,26 @@ pub(crate) struct OutcomeView {
     /// The content type of an HTTP reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) content_type: Option<String>,
-    /// The resource that the operation made or changed, as `kind/id`.
+    /// The resource that the operation created or changed, as `kind/id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resource: Option<String>,
-    /// The HTTP reply, if it was asked for.
+    /// The HTTP reply, if it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reply: Option<Reply>,
-    /// The stored bytes in base64, if they were asked for and are no HTTP reply.
+    /// The stored bytes in base64, if they were requested and are no HTTP reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) raw_base64: Option<String>,
 }
 
-/// How much of a reply is stored.
+/// The stored part of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OutcomeContent {
-    /// All of it.
+    /// The whole reply.
     Whole,
-    /// A reference, from which it is made again.
+    /// A reference that the reply can be rebuilt from.
     Reference,
-    /// Nothing but how it ended.
+    /// Only a summary, such as the status.
     Omitted,
 }
 
@@ -168,12 +168,12 @@ impl OutcomeView {
     }
 }
 
-/// A record, and what was decided about it.
+/// A record, and the decisions about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RecordDetails {
     /// The record.
     pub(crate) record: RecordView,
-    /// What was decided about its operation, in order.
+    /// The decisions about its operation, in order.
     pub(crate) decisions: Vec<DecisionView>,
 }
 
@@ -182,10 +182,10 @@ pub(crate) struct RecordDetails {
 pub(crate) struct RecordPage {
     /// The records, in the order of their ids.
     pub(crate) records: Vec<RecordView>,
-    /// Records that are there and cannot be read.
+    /// Ids of records that cannot be read.
     pub(crate) undecodable: Vec<String>,
-    /// Where the next page goes on, if there is one. A page may be short, or empty, and not
-    /// the last.
+    /// Start of the next page, absent on the last one. A page may be short or empty and still
+    /// not be the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
@@ -196,30 +196,30 @@ pub(crate) struct DecisionView {
     /// The id of the operation.
     #[schema(pattern = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
     pub(crate) operation_id: String,
-    /// The grant that it is about.
+    /// The fence of the grant that it is about.
     pub(crate) fence: u64,
-    /// What was decided.
+    /// The decision.
     pub(crate) decided: Decided,
-    /// Who or what decided.
+    /// The operator or resolver that decided.
     pub(crate) by: String,
-    /// Why.
+    /// The evidence.
     pub(crate) evidence: String,
-    /// When it was written down, on the store's clock.
+    /// Time when it was written, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     pub(crate) at: Rfc3339,
 }
 
-/// What was decided.
+/// A kind of decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Decided {
-    /// It had happened: its outcome was stored.
+    /// The operation had happened; its outcome was stored.
     Happened,
-    /// It had not happened and cannot any more: its key was freed.
+    /// The operation had not happened and cannot happen any more; its key was freed.
     DidNotHappen,
-    /// Somebody else had settled the matter before.
+    /// The operation was settled before the decision could be applied.
     Superseded,
-    /// The store had lost records, and grants claims again. The operation is a name for the
+    /// The store had lost records, and grants claims again. The operation id is that of the
     /// decision itself.
     LossAccepted,
 }
@@ -245,21 +245,21 @@ impl From<LoggedDecision> for DecisionView {
 /// A page of decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct DecisionPage {
-    /// The decisions; about one operation in order, all of them in none.
+    /// The decisions: those about one operation in order, all of them in no order.
     pub(crate) decisions: Vec<DecisionView>,
-    /// Where the next page goes on, if there is one.
+    /// Start of the next page, absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
 
-/// What was removed.
+/// Result of a purge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PurgeDone {
-    /// Records removed.
+    /// Number of records removed.
     pub(crate) removed: u64,
-    /// Records whose outcome was dropped, the key staying known as expired.
+    /// Number of records whose outcome was dropped; their keys stay known as expired.
     pub(crate) tombstoned: u64,
-    /// Whether more is due now.
+    /// True if more records have expired.
     pub(crate) more: bool,
 }
 
@@ -270,30 +270,30 @@ impl From<Purged> for PurgeDone {
     }
 }
 
-/// Effect of accepting a loss.
+/// Result of accepting a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AcceptLossDone {
-    /// Whether claims were refused because records were lost, and are granted again.
+    /// True if claims were refused before, because records were lost, and are granted again now.
     pub(crate) reopened: bool,
 }
 
-/// How much a store holds.
+/// Totals of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct StoreTotals {
-    /// Records of every state, Onceward's own included.
+    /// Number of records in every state, internal ones included.
     pub(crate) records: u64,
-    /// About how many bytes they take.
+    /// Approximate size in bytes.
     pub(crate) bytes: u64,
-    /// Records by stored state: a lapsed lease counts as running until somebody is told.
+    /// Records by stored state. A lapsed lease counts as running until a caller sees it.
     pub(crate) by_state: Vec<Total>,
 }
 
-/// How many records there are of a state.
+/// Number of records in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Total {
     /// The state.
     pub(crate) state: RecordState,
-    /// How many.
+    /// The number.
     pub(crate) records: u64,
 }
 
@@ -306,19 +306,19 @@ impl From<Stats> for StoreTotals {
     }
 }
 
-/// What reading some records came to.
+/// Result of verifying a page of records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct VerifiedPage {
-    /// Records that were read.
+    /// Number of records that were read.
     pub(crate) read: u64,
-    /// Records that are there and cannot be read.
+    /// Ids of records that cannot be read.
     pub(crate) undecodable: Vec<String>,
-    /// Where to go on, if there is more.
+    /// Start of the next page, absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
 
-/// Ids as they are shown.
+/// Ids as text.
 pub(super) fn ids(ids: &[RecordId]) -> Vec<String> {
     ids.iter().map(ToString::to_string).collect()
 }

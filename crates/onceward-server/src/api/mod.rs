@@ -1,13 +1,13 @@
-//! What the claims API and the admin API share.
+//! Parts that the claims API and the admin API share.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `tokens` | bearer tokens, their roles and tenants |
 //! | `settings` | tokens and retention in force |
-//! | `payload`, `query` | JSON bodies and queries, with errors that name the field |
-//! | `problem` | refusals (RFC 9457) |
+//! | `payload`, `query` | JSON bodies and query strings, with errors that name the field |
+//! | `problem` | error responses (RFC 9457) |
 //! | `record_ref`, `record_state`, `rfc3339` | ids, states and times as JSON shows them |
-//! | `retention` | how long outcomes that operators store are kept |
+//! | `retention` | retention of outcomes that operators store |
 //! | `serve` | a listener for one router |
 
 mod payload;

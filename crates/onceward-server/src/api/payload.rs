@@ -1,4 +1,4 @@
-//! JSON bodies, which are told what is wrong with them and never what is in them.
+//! JSON bodies. An error names the field and what is expected, and never quotes what was sent.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 use super::problem::ApiProblem;
 
-/// Longest time for a whole body.
+/// Time limit for a whole body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How large a body may be; a layer for routers whose handlers take a [`Payload`].
+/// The body limit: a layer for routers whose handlers take a [`Payload`].
 pub(crate) fn body_limit(bytes_max: u64) -> DefaultBodyLimit {
     DefaultBodyLimit::max(usize::try_from(bytes_max).unwrap_or(usize::MAX))
 }
 
-/// A JSON body; what is wrong with it is told as a problem.
+/// A JSON body. An invalid one is answered with a problem.
 pub(crate) struct Payload<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Payload<T> {
@@ -39,8 +39,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Payload<T> {
     }
 }
 
-/// Reads a value. The problem names the field and what is expected there. Serde's own messages
-/// quote what was found, which may be a secret.
+/// Parses a value. The problem names the field and what is expected there. Serde's own messages
+/// quote the value, which may be a secret, so they are not passed on.
 pub(crate) fn read_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiProblem> {
     let mut json = serde_json::Deserializer::from_slice(text);
     let read = serde_path_to_error::deserialize(&mut json);
@@ -58,8 +58,8 @@ fn not_json_at(error: &serde_json::Error) -> String {
     format!("The body is not JSON: see line {} column {}.", error.line(), error.column())
 }
 
-/// The path of a field, such as `items[2].key`; empty for the body itself, and for a path that has
-/// a name which is not one of ours.
+/// The path of a field, such as `items[2].key`. Empty for the body itself, and for a path with a
+/// name that the client made up.
 fn field(path: &Path) -> String {
     let ours = |segment: &Segment| match segment {
         Segment::Seq { .. } => true,
@@ -79,10 +79,10 @@ fn expected(field: &str, message: &str) -> String {
     }
     match message.rsplit_once(", expected ") {
         Some((found, known)) if found.starts_with("unknown field") => {
-            format!("There is an unknown field; known are {}.", known.trim_start_matches("one of "))
+            format!("There is an unknown field; expected {}.", known.trim_start_matches("one of "))
         }
         Some((_, expected)) => format!("{place} must be {expected}."),
-        None => format!("{place} has a value that is not valid."),
+        None => format!("{place} has an invalid value."),
     }
 }
 
@@ -94,22 +94,25 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 fn not_json() -> ApiProblem {
     let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    ApiProblem::new(status, "UNSUPPORTED_MEDIA_TYPE", "The body is not called JSON")
+    ApiProblem::new(status, "UNSUPPORTED_MEDIA_TYPE", "The content type is not application/json")
         .detail("Send Content-Type: application/json.")
 }
 
 fn too_slow() -> ApiProblem {
-    ApiProblem::new(StatusCode::REQUEST_TIMEOUT, "REQUEST_TOO_SLOW", "The body came too slowly")
-        .detail("Nothing was done. Send it again.")
-        .retryable()
+    ApiProblem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "REQUEST_TOO_SLOW",
+        "The body did not arrive in time",
+    )
+    .detail("Nothing was done. Send the request again.")
+    .retryable()
 }
 
 fn broken(error: &BytesRejection) -> ApiProblem {
     match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            ApiProblem::of(Code::RequestTooLarge).detail("See request_max_bytes in onceward.toml.")
-        }
-        _ => ApiProblem::of(Code::InvalidBody).detail("Nothing was done. Send it again."),
+        StatusCode::PAYLOAD_TOO_LARGE => ApiProblem::of(Code::RequestTooLarge)
+            .detail("The limit is request_max_bytes in onceward.toml."),
+        _ => ApiProblem::of(Code::InvalidBody).detail("Nothing was done. Send the request again."),
     }
 }
 
@@ -125,20 +128,20 @@ mod tests {
         _key: String,
     }
 
-    fn told(text: &str) -> String {
+    fn error(text: &str) -> String {
         read_json::<Body>(text.as_bytes()).unwrap_err().detail
     }
 
     #[test]
     fn what_is_wrong_is_told_and_what_was_sent_is_not() {
-        assert_eq!(told(r#"{"key": 4711}"#), "`key` must be a string.");
-        assert_eq!(told("{}"), "The field `key` is missing.");
-        assert_eq!(told(r#"{"key": "a", "key": "b"}"#), "The field `key` occurs twice.");
-        assert_eq!(told(r#"{"canary": 1}"#), "There is an unknown field; known are `key`.");
-        assert_eq!(told("canary"), "The body is not JSON: see line 1 column 1.");
-        assert_eq!(told(r#"{"key":"a"} canary"#), "The body is not JSON: see line 1 column 13.");
+        assert_eq!(error(r#"{"key": 4711}"#), "`key` must be a string.");
+        assert_eq!(error("{}"), "The field `key` is missing.");
+        assert_eq!(error(r#"{"key": "a", "key": "b"}"#), "The field `key` occurs twice.");
+        assert_eq!(error(r#"{"canary": 1}"#), "There is an unknown field; expected `key`.");
+        assert_eq!(error("canary"), "The body is not JSON: see line 1 column 1.");
+        assert_eq!(error(r#"{"key":"a"} canary"#), "The body is not JSON: see line 1 column 13.");
         for text in [r#"{"key": ["canary"]}"#, r#"{"key": "canary" canary"#, r#""canary""#] {
-            assert!(!told(text).contains("canary"), "{text}");
+            assert!(!error(text).contains("canary"), "{text}");
         }
     }
 }

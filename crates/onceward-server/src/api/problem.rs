@@ -1,4 +1,4 @@
-//! Refusals of the APIs (RFC 9457).
+//! Error responses of the APIs (RFC 9457).
 
 use std::fmt;
 use std::time::Duration;
@@ -14,35 +14,35 @@ use utoipa::ToSchema;
 
 use crate::config::Role;
 
-/// Why an API does not do what it was asked for.
+/// An error response (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ApiProblem {
-    /// Where the code is explained.
+    /// The URL that explains the code.
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    /// What it is about.
+    /// A summary of the code.
     pub(crate) title: String,
     /// The HTTP status.
     pub(crate) status: u16,
-    /// What a program acts on.
+    /// The error code, for programs.
     pub(crate) code: String,
-    /// What is wrong here, and what to do.
+    /// The error, and what to do about it.
     pub(crate) detail: String,
-    /// Whether the same request can succeed later.
+    /// True if the same request can succeed later.
     pub(crate) retryable: bool,
     #[serde(flatten)]
-    more: Box<More>,
+    extensions: Box<Extensions>,
 }
 
-/// What some problems tell beside it.
+/// Members that some problems have.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-struct More {
+struct Extensions {
     /// The id of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     operation_id: Option<String>,
-    /// When to come again.
+    /// Delay before the request is sent again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     retry_after_ms: Option<u64>,
@@ -62,11 +62,11 @@ impl ApiProblem {
             code,
             detail: String::new(),
             retryable: false,
-            more: Box::default(),
+            extensions: Box::default(),
         }
     }
 
-    /// A refusal of the protocol, in its words.
+    /// A problem of the protocol, with the title and detail of its code.
     pub(crate) fn of(code: Code) -> Self {
         let problem = Self::new(code.status(), code.as_str(), code.title()).detail(code.detail());
         Self { retryable: code.is_retryable(), ..problem }
@@ -83,33 +83,33 @@ impl ApiProblem {
     }
 
     pub(crate) fn operation(mut self, operation: &OperationId) -> Self {
-        self.more.operation_id = Some(operation.to_string());
+        self.extensions.operation_id = Some(operation.to_string());
         self
     }
 
     pub(crate) fn retry_after(mut self, delay: Duration) -> Self {
-        self.more.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
+        self.extensions.retry_after_ms = Some(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         self.retryable()
     }
 
     pub(crate) fn differs(mut self, parts: Vec<String>) -> Self {
-        self.more.differs = parts;
+        self.extensions.differs = parts;
         self
     }
 
     pub(crate) fn unauthorized() -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "TOKEN_NEEDED", "A token is needed")
-            .detail("Send Authorization: Bearer and a token that [[tokens]] names.")
+        Self::new(StatusCode::UNAUTHORIZED, "TOKEN_NEEDED", "A token is required")
+            .detail("Send `Authorization: Bearer TOKEN` with a token of [[tokens]].")
     }
 
     pub(crate) fn forbidden(role: Role) -> Self {
         Self::new(StatusCode::FORBIDDEN, "ROLE_NEEDED", "The token does not allow this")
-            .detail(format!("It takes the role {}.", format!("{role:?}").to_lowercase()))
+            .detail(format!("The role {} is required.", format!("{role:?}").to_lowercase()))
     }
 
-    /// Not there, or not for this caller: nobody learns which.
+    /// Nothing exists there, or nothing that this caller may see. Both get the same response.
     pub(crate) fn not_found(what: &str) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "There is no such thing").detail(what)
+        Self::new(StatusCode::NOT_FOUND, "NOT_FOUND", "Not found").detail(what)
     }
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
@@ -123,15 +123,15 @@ impl ApiProblem {
     }
 }
 
-/// A store that does not answer is told without its own words, which may say where it is.
+/// The response holds nothing of the store's own message, which may name its address.
 impl From<StoreError> for ApiProblem {
     fn from(error: StoreError) -> Self {
-        tracing::warn!(%error, "the store");
+        tracing::warn!(%error, "the store failed");
         if error.kind == StoreErrorKind::Full {
             return Self::of(Code::StoreFull).retry_after(Duration::from_secs(1));
         }
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", "The store is unavailable")
-            .detail(format!("{} ({}); send it again.", error.kind, error.effect))
+            .detail(format!("{} ({}); send the request again.", error.kind, error.effect))
             .retry_after(Duration::from_secs(1))
     }
 }
@@ -145,7 +145,7 @@ impl fmt::Display for ApiProblem {
 impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
-        let retry_after = self.more.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
+        let retry_after = self.extensions.retry_after_ms.map(|delay| delay.div_ceil(1000).max(1));
         let mut response = (status, Json(self)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -1,4 +1,4 @@
-//! Queries that are told what is wrong with them.
+//! Query strings, with errors that name the parameter.
 
 use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::ApiProblem;
 
-/// A query; what is wrong with it is told as a problem.
+/// A query string. An invalid one is answered with a problem.
 #[derive(Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 

@@ -1,34 +1,34 @@
-//! What an operator calls a record.
+//! References to records, as operators give them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use onceward_core::{OperationId, RecordId};
 
-/// A record, by the name of its operation or by its own id.
+/// A reference to a record: the id of its operation, or its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordRef {
-    /// By its operation.
+    /// The id of the operation.
     Operation(OperationId),
-    /// By its own id.
+    /// The id of the record.
     Record(RecordId),
 }
 
-/// A text that names no record.
+/// A text that is no reference to a record.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is neither an operation's id (a UUID) nor a record's (64 hexadecimal digits); \
+    "{0:?} is neither an operation id (a UUID) nor a record id (64 hexadecimal digits); \
      `onceward records list` shows both"
 )]
-pub(crate) struct NoSubject(String);
+pub(crate) struct InvalidRecordRef(String);
 
 impl FromStr for RecordRef {
-    type Err = NoSubject;
+    type Err = InvalidRecordRef;
 
-    fn from_str(text: &str) -> Result<Self, NoSubject> {
+    fn from_str(text: &str) -> Result<Self, InvalidRecordRef> {
         let record = record_id(text).map(Self::Record);
         let operation = || text.parse().ok().map(Self::Operation);
-        record.or_else(operation).ok_or_else(|| NoSubject(text.chars().take(80).collect()))
+        record.or_else(operation).ok_or_else(|| InvalidRecordRef(text.chars().take(80).collect()))
     }
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for RecordRef {
     }
 }
 
-/// A record's id from its hexadecimal digits.
+/// Parses a record id, 64 hexadecimal digits.
 pub(crate) fn record_id(text: &str) -> Option<RecordId> {
     let digits = text.as_bytes();
     if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -65,8 +65,8 @@ mod tests {
         let operation = "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b";
         assert_eq!(operation.parse::<RecordRef>().unwrap().to_string(), operation);
         for wrong in ["", "12", "+1", &"g".repeat(64), &"+1".repeat(32)] {
-            let told = wrong.parse::<RecordRef>().unwrap_err().to_string();
-            assert!(told.contains("records list"), "{told}");
+            let error = wrong.parse::<RecordRef>().unwrap_err().to_string();
+            assert!(error.contains("records list"), "{error}");
         }
     }
 }

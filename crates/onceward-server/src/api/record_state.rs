@@ -6,21 +6,21 @@ use onceward_core::StateName;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// State of an operation at the store's time: a lapsed lease is unknown.
+/// State of an operation. A running one whose lease has lapsed is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RecordState {
-    /// Its owner holds a live lease.
+    /// The owner holds a live lease.
     Running,
-    /// It succeeded.
+    /// The operation succeeded.
     Completed,
-    /// It failed for good.
+    /// The operation failed for good.
     Failed,
-    /// Nothing happened, and its key is free.
+    /// Nothing happened, and the key is free.
     Released,
-    /// The outcome cannot be proven.
+    /// There is no proof of the outcome.
     Unknown,
-    /// Its outcome is past its retention, and its key is not new yet.
+    /// The retention of the outcome is over, and the key is still known.
     Expired,
 }
 
@@ -44,8 +44,8 @@ impl From<StateName> for RecordState {
 }
 
 impl From<RecordState> for StateName {
-    fn from(standing: RecordState) -> Self {
-        match standing {
+    fn from(state: RecordState) -> Self {
+        match state {
             RecordState::Running => Self::Running,
             RecordState::Completed => Self::Completed,
             RecordState::Failed => Self::Failed,

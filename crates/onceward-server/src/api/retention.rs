@@ -1,4 +1,4 @@
-//! How long what operators decide is kept.
+//! Retention of outcomes that operators store.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,33 +7,33 @@ use onceward_core::{Expiry, Policy, Retention, Scope};
 
 use crate::config::{Config, RuleSettings};
 
-/// The retention of every operation: what an operator settles is kept as long as what the
-/// service would have answered.
+/// The retention of every operation. An outcome that an operator stores is kept as long as the
+/// service's own response would be.
 #[derive(Debug, Clone)]
 pub(crate) struct RetentionRules {
-    named: HashMap<String, Retention>,
-    others: Retention,
+    by_operation: HashMap<String, Retention>,
+    default: Retention,
 }
 
 impl RetentionRules {
-    /// What a configuration says.
+    /// The retention that a configuration sets.
     pub(crate) fn of(config: &Config) -> Self {
-        let named = config.operations.iter().map(|operation| {
+        let by_operation = config.operations.iter().map(|operation| {
             let unnamed = || format!("{} {}", operation.method.0, operation.route);
             let name = operation.name.clone().unwrap_or_else(unnamed);
             (name, retention(&operation.settings(&config.defaults)))
         });
-        Self { named: named.collect(), others: retention(&config.defaults) }
+        Self { by_operation: by_operation.collect(), default: retention(&config.defaults) }
     }
 
     /// One retention for all operations.
-    pub(crate) fn everything(retention: Retention) -> Self {
-        Self { named: HashMap::new(), others: retention }
+    pub(crate) fn uniform(retention: Retention) -> Self {
+        Self { by_operation: HashMap::new(), default: retention }
     }
 
-    /// How long an outcome in this scope is kept, unless somebody says how long.
+    /// Retention of an outcome in this scope; `keep` overrides its length.
     pub(crate) fn retention(&self, scope: &Scope, keep: Option<Duration>) -> Retention {
-        let configured = self.named.get(scope.operation()).copied().unwrap_or(self.others);
+        let configured = self.by_operation.get(scope.operation()).copied().unwrap_or(self.default);
         Retention { keep: keep.unwrap_or(configured.keep), ..configured }
     }
 }
@@ -56,9 +56,9 @@ mod tests {
     fn an_operation_is_kept_by_its_own_ttl_or_the_default() {
         let text = "[defaults]\nttl = \"48h\"\n[[operations]]\nroute = \"/a\"\nttl = \"7d\"\n\
                     [[operations]]\nroute = \"/b\"\nname = \"b\"\nexpiry = \"tombstone\"\ntombstone = \"1h\"";
-        let keeping = RetentionRules::of(&Config::parse(text, Path::new("onceward.toml")).unwrap());
+        let rules = RetentionRules::of(&Config::parse(text, Path::new("onceward.toml")).unwrap());
         let of = |operation: &str, keep| {
-            keeping.retention(&Scope::new("t", "c", operation).unwrap(), keep)
+            rules.retention(&Scope::new("t", "c", operation).unwrap(), keep)
         };
         let hours = |hours: u64| Duration::from_secs(hours * 3600);
         assert_eq!(of("POST /a", None).keep, hours(7 * 24));

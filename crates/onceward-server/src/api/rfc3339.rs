@@ -1,4 +1,4 @@
-//! Times as people and programs read them.
+//! Times in RFC 3339.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -7,15 +7,15 @@ use onceward_core::Timestamp;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A time of the store's clock, written by RFC 3339.
+/// A time of the store's clock, in RFC 3339.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rfc3339(Timestamp);
 
-/// The last that RFC 3339 can say: what a damaged record claims may lie beyond.
+/// The last time that RFC 3339 can express. A damaged record may hold a later one.
 const LAST_MS: u64 = 253_402_300_799_999;
 
 impl Rfc3339 {
-    /// How long ago it was at `now`; zero if it is still to come.
+    /// Time from this one until `now`; zero if it is in the future.
     pub(crate) fn age(self, now: Timestamp) -> Duration {
         self.0.until(now)
     }
@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn a_moment_is_read_as_it_is_written_however_late() {
         for millis in [0, 1_700_000_000_123, LAST_MS, u64::MAX] {
-            let moment = Rfc3339::from(Timestamp::from_millis(millis));
-            let text = serde_json::to_string(&moment).unwrap();
-            assert_eq!(serde_json::from_str::<Rfc3339>(&text).unwrap(), moment, "{text}");
+            let time = Rfc3339::from(Timestamp::from_millis(millis));
+            let text = serde_json::to_string(&time).unwrap();
+            assert_eq!(serde_json::from_str::<Rfc3339>(&text).unwrap(), time, "{text}");
         }
     }
 }

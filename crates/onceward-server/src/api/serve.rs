@@ -1,4 +1,4 @@
-//! A listener for one of our own APIs.
+//! A listener for one of the APIs.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tokio::time::sleep;
 
 use crate::net::BoundAddress;
 
-/// Longest time until a request's head is there.
+/// Time limit for a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers on an address until the future is dropped. Called inside a runtime.
+/// Serves a router on an address until the future is dropped. Call it inside a runtime.
 pub(crate) fn serve(
     bound: BoundAddress,
     router: Router,
@@ -26,7 +26,7 @@ pub(crate) fn serve(
 async fn accept(listener: TcpListener, router: Router) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            sleep(Duration::from_millis(50)).await; // no file is free at the moment
+            sleep(Duration::from_millis(50)).await; // out of file descriptors
             continue;
         };
         let service = TowerToHyperService::new(router.clone());
@@ -34,10 +34,10 @@ async fn accept(listener: TcpListener, router: Router) {
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
-                // Who hangs up after its request is heard all the same.
+                // A client that closes its side after the request still has it executed.
                 .half_close(true)
                 .serve_connection(TokioIo::new(stream), service);
-            served.await.ok(); // a connection that breaks is the client's affair
+            served.await.ok(); // errors of one connection are the client's
         });
     }
 }

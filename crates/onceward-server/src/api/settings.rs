@@ -9,7 +9,7 @@ use super::problem::ApiProblem;
 use super::retention::RetentionRules;
 use super::tokens::{Caller, Tokens};
 
-/// Tokens and retention, as the configuration in force has them.
+/// Tokens and retention of one configuration.
 pub(crate) struct ApiSettings {
     pub(crate) tokens: Tokens,
     /// Retention of outcomes that operators store.
@@ -25,12 +25,12 @@ impl CurrentApiSettings {
         Self(Arc::new(ArcSwap::from_pointee(settings)))
     }
 
-    /// Puts other settings in force, from the next request on.
+    /// Replaces the settings, from the next request on.
     pub(crate) fn replace(&self, settings: ApiSettings) {
         self.0.store(Arc::new(settings));
     }
 
-    /// The caller that the request's token names.
+    /// The caller whose token a request has.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
         self.0.load().tokens.caller(headers)
     }

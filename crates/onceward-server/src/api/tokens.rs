@@ -1,4 +1,4 @@
-//! Who may use the APIs, and for what.
+//! Bearer tokens of the APIs, with their roles and tenants.
 
 use std::sync::Arc;
 
@@ -9,33 +9,34 @@ use sha2::{Digest, Sha256};
 use super::problem::ApiProblem;
 use crate::config::{self, NotSet, Role, environment};
 
-/// Somebody whose token holds.
+/// The owner of a valid token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// For the trail of decisions.
+    /// Name in the audit log.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Whose records it sees; everybody's if none is named.
+    /// Tenants whose records it sees; empty for all tenants.
     tenants: Vec<String>,
 }
 
 impl Caller {
-    /// Somebody at the store itself, who could do all of it without us.
+    /// A command that opens the store itself. It has every right: it could change the store
+    /// without these checks.
     pub(crate) fn at_the_store(name: String) -> Self {
         Self { name, role: Role::Operator, tenants: Vec::new() }
     }
 
-    /// The tenants that it is tied to; none if everybody's records exist for it.
+    /// Tenants that the caller is restricted to; empty if it sees all.
     pub(crate) fn tenants(&self) -> &[String] {
         &self.tenants
     }
 
-    /// Whether it may do what needs this role.
+    /// Refuses a caller whose role is lower than `role`.
     pub(crate) fn must_be(&self, role: Role) -> Result<(), ApiProblem> {
         if self.role >= role { Ok(()) } else { Err(ApiProblem::forbidden(role)) }
     }
 
-    /// The tenant that is meant where none is named.
+    /// The default tenant of requests that name none.
     pub(crate) fn only_tenant(&self) -> Option<&str> {
         match self.tenants.as_slice() {
             [tenant] => Some(tenant),
@@ -43,14 +44,14 @@ impl Caller {
         }
     }
 
-    /// Whether a tenant's records exist for it.
+    /// Returns whether the caller may see a tenant's records.
     pub(crate) fn sees(&self, tenant: &str) -> bool {
         self.tenants.is_empty() || self.tenants.iter().any(|it| it == tenant)
     }
 }
 
-/// All tokens that hold. Kept as digests, and compared as such: how long a comparison takes
-/// tells nothing about a token.
+/// All valid tokens, as digests. Only digests are compared, so the time that a comparison takes
+/// says nothing about a token.
 #[derive(Clone)]
 pub(crate) struct Tokens(Arc<[([u8; 32], Arc<Caller>)]>);
 
@@ -58,29 +59,29 @@ pub(crate) struct Tokens(Arc<[([u8; 32], Arc<Caller>)]>);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokensError {
-    /// A token's variable is not there.
+    /// The environment variable of a token is not set.
     #[error("[[tokens]] {name:?}: {source}")]
     NotSet {
-        /// Whose token.
+        /// Name of the token.
         name: String,
-        /// Which variable.
+        /// The variable.
         source: NotSet,
     },
-    /// A token that can be guessed.
+    /// A token is short enough to be guessed.
     #[error(
-        "[[tokens]] {name:?}: a token has at least {TOKEN_CHARS_MIN} characters; make one with `openssl rand -hex 32`"
+        "[[tokens]] {name:?}: the token has fewer than {TOKEN_CHARS_MIN} characters; create one with `openssl rand -hex 32`"
     )]
     Short {
-        /// Whose token.
+        /// Name of the token.
         name: String,
     },
 }
 
-/// Shorter ones could be guessed.
+/// Shorter tokens could be guessed.
 const TOKEN_CHARS_MIN: usize = 16;
 
 impl Tokens {
-    /// Reads the tokens that a configuration names.
+    /// Reads the tokens of a configuration from the environment.
     pub(crate) fn read(settings: &[config::Token]) -> Result<Self, TokensError> {
         settings.iter().map(Self::read_one).collect::<Result<_, _>>().map(Self)
     }
@@ -95,7 +96,7 @@ impl Tokens {
         Ok((digest(&secret), Arc::new(Caller { name, role, tenants })))
     }
 
-    /// Who sends these headers.
+    /// The caller whose token the headers have.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, ApiProblem> {
         let mut sent = headers.get_all(AUTHORIZATION).iter();
         let (Some(header), None) = (sent.next(), sent.next()) else {

@@ -2,8 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `open` | opening the store, with its sealing keys |
-//! | `probe` | whether the store answers, and how much it holds |
+//! | `open` | opens the store, with its sealing keys |
+//! | `probe` | health and record counts of the store |
 
 mod open;
 mod probe;
@@ -20,15 +20,15 @@ use crate::resolver::{self, ConfiguredResolver, ResolverError};
 use crate::telemetry::Metrics;
 
 pub(crate) use open::OpenError;
-pub(crate) use open::{check, directory, identity, open, open_beside, open_seals};
+pub(crate) use open::{check, directory, identity, open, open_for_command, open_sealed};
 pub(crate) use probe::{Readiness, StoreProbe};
 
-/// The store and the engine on it. They outlive reloads of the configuration.
+/// The store and the engine on it. Both outlive reloads of the configuration.
 pub(crate) struct Backend {
     pub(crate) store: SharedStore,
     pub(crate) engine: Engine,
     pub(crate) identity: Identity,
-    /// Asked about operations whose outcome is unknown.
+    /// Resolves operations whose outcome is unknown.
     pub(crate) resolver: Option<Arc<ConfiguredResolver>>,
     recovery: Option<Recovery>,
     pub(crate) metrics: Arc<Metrics>,
@@ -41,16 +41,16 @@ pub enum BackendError {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// The secret that record ids are made with is not set.
+    /// The secret for record ids is not set.
     #[error(transparent)]
     Identity(#[from] NotSet),
-    /// The resolver.
+    /// The resolver cannot be set up.
     #[error(transparent)]
     Resolver(#[from] ResolverError),
 }
 
 impl Backend {
-    /// An engine on a store, which is metered.
+    /// Builds an engine on a store, and meters the store.
     pub(crate) fn new(
         store: SharedStore,
         config: &Config,
@@ -76,16 +76,16 @@ impl Backend {
         Ok(Self { store, engine, identity, resolver, recovery, metrics })
     }
 
-    /// Records the first use of the resolver before anything is claimed. If the store fails
-    /// meanwhile, operations count as older than the resolver until it succeeds.
+    /// Records the first use of the resolver, before anything is claimed. If the store fails, all
+    /// operations count as older than the resolver until a later attempt succeeds.
     pub(crate) async fn register_resolver(&self) {
         let Some(recovery) = &self.recovery else { return };
         if let Err(error) = recovery.register().await {
-            tracing::warn!(%error, "the resolver's first use is not stored yet");
+            tracing::warn!(%error, "the first use of the resolver could not be stored yet");
         }
     }
 
-    /// The reconciler, if there is a resolver to ask.
+    /// The reconciler, if there is a resolver.
     pub(crate) fn reconciler(&self, settings: ReconcilerSettings) -> Option<Reconciler> {
         let resolver = self.resolver.clone()?;
         let metrics = Arc::clone(&self.metrics);

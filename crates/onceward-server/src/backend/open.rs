@@ -18,22 +18,22 @@ use crate::error_chain::error_chain;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The store itself.
+    /// The store cannot be opened.
     #[error("store.url: {url}: {why}{advice}")]
     Store {
-        /// Which, without its login.
+        /// The URL, without its login.
         url: StoreUrl,
-        /// Why it does not open.
+        /// The cause.
         why: String,
-        /// What to do about it.
+        /// Advice, empty if there is none.
         advice: &'static str,
     },
-    /// The sealing keys.
+    /// The sealing keys cannot be read.
     #[error("sealing keys: {0}")]
     Keys(String),
 }
 
-/// How the configured store's record ids are made.
+/// The method that computes record ids: keyed by a secret, if one is configured.
 pub(crate) fn identity(settings: &config::Store) -> Result<Identity, NotSet> {
     Ok(match &settings.identity_secret_env {
         Some(variable) => Identity::keyed(environment(variable)?.as_bytes()),
@@ -41,35 +41,36 @@ pub(crate) fn identity(settings: &config::Store) -> Result<Identity, NotSet> {
     })
 }
 
-/// Opens the store that a configuration names, and logs what is wrong with it.
+/// Opens the configured store, and logs its warnings.
 pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenError> {
     let opened = sealed(settings)?.open().await;
-    let store = opened.map_err(|error| refused(settings, &error, advice(&error)))?;
+    let store = opened.map_err(|error| open_error(settings, &error, advice(&error)))?;
     log_health(&*store).await;
     Ok(store)
 }
 
-/// Checks the store's settings and reads its sealing keys. Opens nothing.
+/// Checks the settings and reads the sealing keys, without opening the store.
 pub(crate) fn check(settings: &config::Store) -> Result<(), OpenError> {
     keys(settings)?;
-    connect(settings).check().map_err(|error| refused(settings, &error, ""))
+    connect(settings).check().map_err(|error| open_error(settings, &error, ""))
 }
 
-/// Opens it for a command, which a gateway may have been quicker than.
-pub(crate) async fn open_beside(settings: &config::Store) -> Result<SharedStore, OpenError> {
-    sealed(settings)?.open().await.map_err(|error| not_beside(settings, &error))
+/// Opens the store for a command. A gateway may have it open already.
+pub(crate) async fn open_for_command(settings: &config::Store) -> Result<SharedStore, OpenError> {
+    sealed(settings)?.open().await.map_err(|error| command_open_error(settings, &error))
 }
 
-/// Opens it for whoever works on the seals themselves; `None` if nothing is sealed.
-pub(crate) async fn open_seals(
+/// Opens the store with its seals accessible, to change them. `None` without sealing keys.
+pub(crate) async fn open_sealed(
     settings: &config::Store,
 ) -> Result<Option<Sealed<dyn FullStore>>, OpenError> {
     let Some(keys) = keys(settings)? else { return Ok(None) };
-    let store = connect(settings).open().await.map_err(|error| not_beside(settings, &error))?;
+    let store =
+        connect(settings).open().await.map_err(|error| command_open_error(settings, &error))?;
     Ok(Some(Sealed::new(store, keys)))
 }
 
-/// The directory that a URL leads to; `None` for stores on servers.
+/// The directory of an embedded store; `None` for stores on servers.
 pub(crate) fn directory(url: &StoreUrl) -> Result<Option<PathBuf>, ConnectError> {
     Ok(onceward_stores::embedded_at(url.expose())?.map(|(directory, _)| directory))
 }
@@ -92,31 +93,31 @@ fn sealed(settings: &config::Store) -> Result<Connect, OpenError> {
 }
 
 fn keys(settings: &config::Store) -> Result<Option<Keys>, OpenError> {
-    let refused = |error: KeysError| OpenError::Keys(error.to_string());
+    let error = |error: KeysError| OpenError::Keys(error.to_string());
     let variable = settings.sealing_keys_env.as_ref().map(|it| Keys::from_env(it));
     let file = || settings.sealing_keys_file.as_ref().map(Keys::from_file);
-    variable.or_else(file).transpose().map_err(refused)
+    variable.or_else(file).transpose().map_err(error)
 }
 
-fn refused(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
+fn open_error(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
     OpenError::Store { url: settings.url.clone(), why: error_chain(error), advice }
 }
 
-fn not_beside(settings: &config::Store, error: &ConnectError) -> OpenError {
+fn command_open_error(settings: &config::Store, error: &ConnectError) -> OpenError {
     let advice = match error {
         ConnectError::Embedded(embedded::OpenError::Locked { .. }) => {
-            "; or, if that is a gateway, ask it: --admin http://ADDRESS, with a token of its \
+            "; if that is a gateway, send the command to it: --admin http://ADDRESS, with a token of its \
              [[tokens]] in ONCEWARD_TOKEN"
         }
         other => advice(other),
     };
-    refused(settings, error, advice)
+    open_error(settings, error, advice)
 }
 
-/// What an operator can do about a server that does not let us in.
+/// Advice for a server that cannot be reached.
 fn advice(error: &ConnectError) -> &'static str {
     #[cfg(any(feature = "postgres", feature = "redis"))]
-    const UNREACHABLE: &str = "; see that the server runs and that host, port, login and TLS are \
+    const UNREACHABLE: &str = "; check that the server runs and that host, port, login and TLS are \
         right, then try again";
     match error {
         #[cfg(feature = "postgres")]

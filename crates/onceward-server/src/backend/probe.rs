@@ -1,4 +1,4 @@
-//! What is seen of the store: whether it answers, and how much it holds.
+//! Health and record counts of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,50 +8,50 @@ use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
-/// Longer than any call of a store that is well.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time limit of a probe, longer than any call of a healthy store.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Looks at the store for operators. Counting can mean to look at every record, so it is
-/// done no more often than the store bears.
+/// Probes the store for operators. Counting may read every record, so it is done at most once in
+/// `every`.
 #[derive(Clone)]
 pub(crate) struct StoreProbe {
     store: SharedStore,
     every: Duration,
-    last: Arc<Mutex<Last>>,
+    last: Arc<Mutex<LastCount>>,
 }
 
-/// Whether requests can be guarded.
+/// Readiness of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// Claims are granted; what may soon keep the store from that.
+    /// Claims are granted. The warnings name what may soon prevent that.
     Ready { warnings: Vec<String> },
-    /// No claims are granted, and why.
-    Trouble(String),
+    /// No claims are granted, for this reason.
+    NotReady(String),
 }
 
-async fn look(store: &dyn FullStore) -> Result<Health, StoreError> {
-    let nothing = RecordId::from_bytes([0; 32]);
-    store.get(&nothing).await?;
+async fn check(store: &dyn FullStore) -> Result<Health, StoreError> {
+    let no_key = RecordId::from_bytes([0; 32]);
+    store.get(&no_key).await?;
     store.health().await
 }
 
-/// Logs what an operator should know of a store that was just opened.
+/// Logs the warnings of a store that was just opened.
 pub(crate) async fn log_health(store: &dyn FullStore) {
-    match timeout(PATIENCE, store.health()).await {
+    match timeout(PROBE_TIMEOUT, store.health()).await {
         Ok(Ok(Health { refuses, warnings })) => {
             if let Some(why) = refuses {
                 tracing::error!("the store grants no claims: {why}");
             }
             warnings.iter().for_each(|warning| tracing::warn!("the store: {warning}"));
         }
-        Ok(Err(error)) => tracing::warn!(%error, "the store"),
-        Err(_late) => tracing::warn!("the store does not answer in {PATIENCE:?}"),
+        Ok(Err(error)) => tracing::warn!(%error, "the store failed"),
+        Err(_late) => tracing::warn!("the store does not answer within {PROBE_TIMEOUT:?}"),
     }
 }
 
-/// The last count, and when the next may be.
+/// The last count, and the earliest time of the next one.
 #[derive(Default)]
-struct Last {
+struct LastCount {
     stats: Option<Stats>,
     next: Option<Instant>,
 }
@@ -61,27 +61,27 @@ impl StoreProbe {
         Self { store, every, last: Arc::default() }
     }
 
-    /// Whether the store answers and grants claims. Asks for a record that no key has.
+    /// Checks that the store answers and grants claims. Reads a record id that no key has.
     pub(crate) async fn readiness(&self) -> Readiness {
-        match timeout(PATIENCE, look(&*self.store)).await {
-            Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::Trouble(why),
+        match timeout(PROBE_TIMEOUT, check(&*self.store)).await {
+            Ok(Ok(Health { refuses: Some(why), .. })) => Readiness::NotReady(why),
             Ok(Ok(Health { refuses: None, warnings })) => Readiness::Ready { warnings },
-            Ok(Err(error)) => Readiness::Trouble(error.to_string()),
-            Err(_late) => Readiness::Trouble(format!("no answer in {PATIENCE:?}")),
+            Ok(Err(error)) => Readiness::NotReady(error.to_string()),
+            Err(_late) => Readiness::NotReady(format!("no answer within {PROBE_TIMEOUT:?}")),
         }
     }
 
-    /// How much it holds, or did when it was counted last.
+    /// Record counts, from now or from the last count.
     pub(crate) async fn stats(&self) -> Option<Stats> {
         if self.is_due()
-            && let Ok(Ok(stats)) = timeout(PATIENCE, self.store.stats()).await
+            && let Ok(Ok(stats)) = timeout(PROBE_TIMEOUT, self.store.stats()).await
         {
             self.last.lock().stats = Some(stats);
         }
         self.last.lock().stats.clone()
     }
 
-    /// Whoever is told so counts, and nobody else meanwhile.
+    /// Returns true to one caller per `every`, which then counts.
     fn is_due(&self) -> bool {
         let (mut last, now) = (self.last.lock(), Instant::now());
         let due = last.next.is_none_or(|next| next <= now);
@@ -101,27 +101,27 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn trouble_is_told_and_goes_away() {
         let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
-        let census = StoreProbe::new(store.clone(), Duration::ZERO);
+        let probe = StoreProbe::new(store.clone(), Duration::ZERO);
         let ready = Readiness::Ready { warnings: Vec::new() };
-        assert_eq!(census.readiness().await, ready);
+        assert_eq!(probe.readiness().await, ready);
         store.on_next(1, Call::Admin, Fault::Fail);
-        assert!(matches!(census.readiness().await, Readiness::Trouble(_)));
+        assert!(matches!(probe.readiness().await, Readiness::NotReady(_)));
         store.on_next(1, Call::Admin, Fault::Hang);
-        let late = Readiness::Trouble("no answer in 3s".to_owned());
-        assert_eq!(census.readiness().await, late);
-        assert_eq!(census.readiness().await, ready);
+        let late = Readiness::NotReady("no answer within 3s".to_owned());
+        assert_eq!(probe.readiness().await, late);
+        assert_eq!(probe.readiness().await, ready);
     }
 
     #[tokio::test(start_paused = true)]
     async fn records_are_counted_no_more_often_than_allowed() {
         let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
-        let census = StoreProbe::new(store.clone(), Duration::from_secs(60));
-        assert!(census.stats().await.is_some());
+        let probe = StoreProbe::new(store.clone(), Duration::from_secs(60));
+        assert!(probe.stats().await.is_some());
         store.on_every(Call::Admin, Fault::Hang);
         let begun = Instant::now();
-        assert!(census.stats().await.is_some());
+        assert!(probe.stats().await.is_some());
         assert_eq!(begun.elapsed(), Duration::ZERO);
         tokio::time::sleep(Duration::from_secs(61)).await;
-        assert!(census.stats().await.is_some(), "the last count");
+        assert!(probe.stats().await.is_some(), "the last count");
     }
 }

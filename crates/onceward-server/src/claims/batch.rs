@@ -1,4 +1,4 @@
-//! Many claims, or many words about claims, in one request. Each is answered by itself.
+//! Several claims, renewals or settlements in one request. Each has a response of its own.
 
 use std::sync::Arc;
 
@@ -12,69 +12,69 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::Claims;
-use super::access::Worker;
+use super::access::WorkerCaller;
 use super::claim::{ClaimBody, ClaimResponse};
 use super::lease::Lease;
-use super::openapi::Refusals;
+use super::openapi::RequestErrors;
 use super::result::{BytesBody, ClaimResult};
-use super::settle::{Applied, Word};
+use super::settle::{Applied, LeaseAction};
 use crate::api::{ApiProblem, Caller, Payload, read_json};
 
-/// Items of a batch: more would hold up what comes behind it.
+/// Largest number of items: a larger batch would delay the requests behind it.
 const ITEMS_MAX: usize = 100;
 
-/// Many things to do once.
+/// A batch of claims.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ClaimsBatch {
-    /// Each as in `POST /v1/claims`. What is wrong with one is told in its place.
+pub(super) struct ClaimBatch {
+    /// Each as in `POST /v1/claims`. An invalid one gets a problem in its place.
     #[schema(value_type = Vec<Object>, min_items = 1, max_items = 100)]
     claims: Items,
 }
 
-/// What became of each, in order.
+/// The response of each item, in order.
 #[derive(Serialize, ToSchema)]
-pub(super) struct ClaimsAnswers {
-    answers: Vec<ClaimsAnswer>,
+pub(super) struct ClaimBatchResponse {
+    answers: Vec<ClaimBatchItem>,
 }
 
-/// What `POST /v1/claims` would have answered.
+/// The response that `POST /v1/claims` would have had.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum ClaimsAnswer {
-    /// With status 200.
+enum ClaimBatchItem {
+    /// A response with status 200.
     Claim(ClaimResponse),
-    /// With the problem's status.
+    /// A problem with its own status.
     Problem(ApiProblem),
 }
 
-/// Many words about claims.
+/// A batch of renewals and settlements.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SettlementsBatch {
-    /// Each as in `POST /v1/claims/…`, with `action` for the end of the path. What is wrong
-    /// with one is told in its place.
+pub(super) struct SettlementBatch {
+    /// Each as in `POST /v1/claims/…`, with the last part of the path as `action`. An invalid one
+    /// gets a problem in its place.
     #[schema(value_type = Vec<Object>, min_items = 1, max_items = 100)]
     settlements: Items,
 }
 
-/// What became of each, in order.
+/// The response of each item, in order.
 #[derive(Serialize, ToSchema)]
-pub(super) struct SettlementsAnswers {
-    answers: Vec<SettlementsAnswer>,
+pub(super) struct SettlementBatchResponse {
+    answers: Vec<SettlementBatchItem>,
 }
 
-/// What the request would have been answered by itself.
+/// The response that the request would have had by itself.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum SettlementsAnswer {
-    /// With status 200.
+enum SettlementBatchItem {
+    /// A response with status 200.
     Settlement(Applied),
-    /// With the problem's status.
+    /// A problem with its own status.
     Problem(ApiProblem),
 }
 
-/// One word about a claim.
+/// One renewal or settlement.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SettlementItem {
@@ -84,7 +84,7 @@ struct SettlementItem {
     result: Option<Box<RawValue>>,
     bytes: Option<BytesBody>,
     #[serde(rename = "for")]
-    time: Option<String>,
+    duration: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -97,55 +97,55 @@ enum Action {
     Release,
 }
 
-/// Claim many things at once.
+/// Send several claims at once.
 ///
-/// Each is decided by itself, and one that is refused does not hold up the others.
+/// Each is decided independently; a refused one does not affect the others.
 #[utoipa::path(
     post,
     path = "/v1/claims/batch",
     operation_id = "claim_batch",
-    request_body = ClaimsBatch,
-    responses((status = 200, body = ClaimsAnswers, description = "What became of each"), Refusals)
+    request_body = ClaimBatch,
+    responses((status = 200, body = ClaimBatchResponse, description = "The response of each item"), RequestErrors)
 )]
 pub(super) async fn claims(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
-    Payload(ClaimsBatch { claims: Items(items) }): Payload<ClaimsBatch>,
-) -> Json<ClaimsAnswers> {
+    WorkerCaller(caller): WorkerCaller,
+    Payload(ClaimBatch { claims: Items(items) }): Payload<ClaimBatch>,
+) -> Json<ClaimBatchResponse> {
     let claim = async |item: Box<RawValue>| {
         let body: ClaimBody = read_json(item.get().as_bytes())?;
         claims.claim(&caller, body).await
     };
     let answer = async |item| match claim(item).await {
-        Ok(answer) => ClaimsAnswer::Claim(answer),
-        Err(problem) => ClaimsAnswer::Problem(problem),
+        Ok(answer) => ClaimBatchItem::Claim(answer),
+        Err(problem) => ClaimBatchItem::Problem(problem),
     };
-    Json(ClaimsAnswers { answers: join_all(items.into_iter().map(answer)).await })
+    Json(ClaimBatchResponse { answers: join_all(items.into_iter().map(answer)).await })
 }
 
-/// Renew, complete, fail, give up or release many claims at once.
+/// Renew, complete, fail, give up or release several claims at once.
 ///
-/// Each is decided by itself, and one that is refused does not hold up the others.
+/// Each is decided independently; a refused one does not affect the others.
 #[utoipa::path(
     post,
     path = "/v1/settlements/batch",
     operation_id = "settle_batch",
-    request_body = SettlementsBatch,
+    request_body = SettlementBatch,
     responses(
-        (status = 200, body = SettlementsAnswers, description = "What became of each"),
-        Refusals
+        (status = 200, body = SettlementBatchResponse, description = "The response of each item"),
+        RequestErrors
     )
 )]
 pub(super) async fn settlements(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
-    Payload(SettlementsBatch { settlements: Items(items) }): Payload<SettlementsBatch>,
-) -> Json<SettlementsAnswers> {
+    WorkerCaller(caller): WorkerCaller,
+    Payload(SettlementBatch { settlements: Items(items) }): Payload<SettlementBatch>,
+) -> Json<SettlementBatchResponse> {
     let answer = async |item| match settle(&claims, &caller, item).await {
-        Ok(applied) => SettlementsAnswer::Settlement(applied),
-        Err(problem) => SettlementsAnswer::Problem(problem),
+        Ok(applied) => SettlementBatchItem::Settlement(applied),
+        Err(problem) => SettlementBatchItem::Problem(problem),
     };
-    Json(SettlementsAnswers { answers: join_all(items.into_iter().map(answer)).await })
+    Json(SettlementBatchResponse { answers: join_all(items.into_iter().map(answer)).await })
 }
 
 async fn settle(
@@ -154,33 +154,35 @@ async fn settle(
     item: Box<RawValue>,
 ) -> Result<Applied, ApiProblem> {
     let item: SettlementItem = read_json(item.get().as_bytes())?;
-    let (lease, word) = item.split()?;
-    claims.hear(caller, &lease, word).await
+    let (lease, action) = item.split()?;
+    claims.apply(caller, &lease, action).await
 }
 
 impl SettlementItem {
-    fn split(self) -> Result<(Lease, Word), ApiProblem> {
-        let Self { action, lease, result, bytes, time } = self;
+    fn split(self) -> Result<(Lease, LeaseAction), ApiProblem> {
+        let Self { action, lease, result, bytes, duration } = self;
         let has_result = result.is_some() || bytes.is_some();
         if has_result && !matches!(action, Action::Complete | Action::Fail) {
-            return Err(ApiProblem::bad_request("only complete and fail have a result"));
+            return Err(ApiProblem::bad_request(
+                "only the actions complete and fail have a result",
+            ));
         }
-        if time.is_some() && action != Action::Renew {
-            return Err(ApiProblem::bad_request("only renew has a time to last (for)"));
+        if duration.is_some() && action != Action::Renew {
+            return Err(ApiProblem::bad_request("only the action renew has a duration (`for`)"));
         }
         let result = ClaimResult { result, bytes };
-        let word = match action {
-            Action::Renew => Word::Renew { time },
-            Action::Complete => Word::Settle(Settlement::Complete(result.into_outcome()?)),
-            Action::Fail => Word::Settle(Settlement::Fail(result.into_outcome()?)),
-            Action::Unknown => Word::Settle(Settlement::Unknown),
-            Action::Release => Word::Settle(Settlement::Release),
+        let action = match action {
+            Action::Renew => LeaseAction::Renew { duration },
+            Action::Complete => LeaseAction::Settle(Settlement::Complete(result.into_outcome()?)),
+            Action::Fail => LeaseAction::Settle(Settlement::Fail(result.into_outcome()?)),
+            Action::Unknown => LeaseAction::Settle(Settlement::Unknown),
+            Action::Release => LeaseAction::Settle(Settlement::Release),
         };
-        Ok((lease, word))
+        Ok((lease, action))
     }
 }
 
-/// Objects that are read one by one.
+/// Objects that are parsed one by one.
 struct Items(Vec<Box<RawValue>>);
 
 impl<'de> Deserialize<'de> for Items {

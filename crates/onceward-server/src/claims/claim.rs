@@ -1,4 +1,4 @@
-//! Asking for the right to run.
+//! Claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Claims;
-use super::access::{Worker, exists_for, tenant_forbidden};
+use super::access::{WorkerCaller, can_see, tenant_forbidden};
 use super::fingerprint::ClaimFingerprint;
 use super::lease::{self, Lease};
-use super::openapi::{Refusals, Rejections};
+use super::openapi::{ClaimErrors, RequestErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::sending::Owner;
+use super::sending::TokenSource;
 use crate::api::{ApiProblem, Caller, Payload};
 
-/// The tenant and the caller where nobody is told apart, as in the gateway.
-pub(super) const ONLY: &str = "-";
+/// The tenant and the caller of claims that name none, as in a gateway with a single tenant.
+pub(super) const UNNAMED: &str = "-";
 
-/// How soon to ask again while somebody else is at work.
+/// Delay after which to claim again while the operation is running.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_AFTER_MIN: Duration = Duration::from_millis(50);
 
-/// What somebody wants to do once.
+/// A claim: the right to run one operation once.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimBody {
-    /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
+    /// The tenant. The default is the tenant of the token, if it has exactly one, or `-`.
     #[schema(
         min_length = 1,
         max_length = 255,
@@ -43,14 +43,15 @@ pub(super) struct ClaimBody {
         example = "acme"
     )]
     tenant: Option<String>,
-    /// Who asked for it, where two callers may use the same key for different things.
+    /// The caller on whose behalf it runs. Keys of different callers are different keys.
     #[schema(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     caller: Option<String>,
-    /// What is done, as in `payments.create`. Keys of different operations are different keys.
+    /// The name of the operation, such as `payments.create`. Keys of different operations are
+    /// different keys.
     #[schema(
         min_length = 1,
         max_length = 255,
@@ -58,7 +59,7 @@ pub(super) struct ClaimBody {
         example = "payments.create"
     )]
     operation: String,
-    /// The name of the intent: the same on every attempt, and never of anything else.
+    /// The idempotency key: the same on every attempt, and never used for another request.
     #[schema(
         min_length = 1,
         max_length = 255,
@@ -66,90 +67,90 @@ pub(super) struct ClaimBody {
         example = "order-1017"
     )]
     key: String,
-    /// What exactly is asked for, as a digest of the worker's own; or `payload`.
+    /// A digest of the request that the worker computed. Send this or `payload`.
     #[schema(min_length = 1, max_length = 255)]
     fingerprint: Option<String>,
-    /// What exactly is asked for, as any JSON: compared by its meaning, and not kept. Or
-    /// `fingerprint`.
+    /// The request as any JSON. It is compared by its value, and only a digest is stored. Send
+    /// this or `fingerprint`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = Value, required = false)]
     payload: Option<Box<RawValue>>,
-    /// How long the claim lasts until it is renewed.
+    /// Duration of the lease.
     #[schema(pattern = "^([1-9]|[1-5][0-9]|60)(s|m)$", example = "30s")]
     lease: Option<String>,
-    /// What is to happen if the one who holds a claim died.
+    /// The response to the next claim if the lease lapses.
     #[serde(default)]
     on_lapse: OnLapse,
-    /// Drawn at random by the worker for this attempt. A claim that is sent again with the
-    /// same one gets the same grant. Without it, a grant whose answer is lost stays until its
+    /// A random UUID that the worker draws for this attempt. A claim sent again with the same
+    /// one gets the same grant. Without it, a grant whose response is lost holds the key until its
     /// lease lapses.
     owner: Option<Uuid>,
 }
 
-/// What is to happen if the one who holds a claim died.
+/// The response to the next claim after a lease has lapsed.
 #[derive(Clone, Copy, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum OnLapse {
-    /// Nobody knows what it did: the outcome is unknown until somebody finds out.
+    /// The outcome is unknown, until the holder, a resolver or an operator settles it.
     #[default]
     Unknown,
-    /// The next one runs, under a higher fence and with the same downstream key. Only for work
-    /// that is fenced or idempotent itself.
+    /// The next claim is granted, with a higher fence and the same downstream key. Only for work
+    /// that checks the fence or is idempotent by the downstream key.
     Takeover,
 }
 
-/// `null` is a payload too.
+/// Keeps `null`, which is a payload too.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// What a worker is to do.
+/// Response to a claim.
 #[derive(Serialize, ToSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub(super) enum ClaimResponse {
-    /// Run it, and say what came of it.
+    /// The operation is this worker's to run and settle.
     Granted {
-        /// The operation's name, the same on every attempt.
+        /// The id of the operation, the same on every attempt.
         #[schema(format = Uuid)]
         operation_id: String,
-        /// Send it with whatever is said about the claim.
+        /// The lease, to send with each renewal and the settlement.
         lease: Lease,
-        /// Which attempt it is, counted from one.
+        /// The number of this attempt, from one.
         attempt: u32,
-        /// The key to hand to the next system: the same on every attempt.
+        /// The idempotency key for the next system, the same on every attempt.
         downstream_key: String,
     },
-    /// It was done. This is what came of it.
+    /// The operation was completed before.
     Completed {
-        /// The operation's name.
+        /// The id of the operation.
         #[schema(format = Uuid)]
         operation_id: String,
-        /// What came of it, if that was JSON.
+        /// The result, if it is JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Value, required = false)]
         result: Option<Box<RawValue>>,
-        /// What came of it, if that was something else.
+        /// The result, if it is not JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(nullable = false)]
         bytes: Option<BytesBody>,
     },
-    /// It failed for good. This is what came of it.
+    /// The operation failed for good before.
     Failed {
-        /// The operation's name.
+        /// The id of the operation.
         #[schema(format = Uuid)]
         operation_id: String,
-        /// What came of it, if that was JSON.
+        /// The result, if it is JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Value, required = false)]
         result: Option<Box<RawValue>>,
-        /// What came of it, if that was something else.
+        /// The result, if it is not JSON.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(nullable = false)]
         bytes: Option<BytesBody>,
     },
 }
 
-/// Claim the right to run.
+/// Claim an operation.
 ///
 /// Safe to send again with the same `owner`.
 #[utoipa::path(
@@ -157,11 +158,11 @@ pub(super) enum ClaimResponse {
     path = "/v1/claims",
     operation_id = "claim",
     request_body = ClaimBody,
-    responses((status = 200, body = ClaimResponse, description = "What to do"), Rejections, Refusals)
+    responses((status = 200, body = ClaimResponse, description = "Granted, or settled before"), ClaimErrors, RequestErrors)
 )]
 pub(super) async fn post(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(body): Payload<ClaimBody>,
 ) -> Result<Json<ClaimResponse>, ApiProblem> {
     claims.claim(&caller, body).await.map(Json)
@@ -173,29 +174,29 @@ impl Claims {
         caller: &Caller,
         body: ClaimBody,
     ) -> Result<ClaimResponse, ApiProblem> {
-        let (scope, key) = named(
+        let (scope, key) = scope_and_key(
             caller,
             body.tenant.as_deref(),
             body.caller.as_deref(),
             &body.operation,
             &body.key,
         )?;
-        let meaning = ClaimFingerprint::read(body.fingerprint, body.payload)?;
-        let time = lease::time(body.lease.as_deref(), &self.limits)?;
+        let content = ClaimFingerprint::parse(body.fingerprint, body.payload)?;
+        let duration = lease::duration(body.lease.as_deref(), &self.limits)?;
         let id = self.engine.identity().record_id(&scope, &key);
-        let (fingerprint, parts) = meaning.fingerprint();
+        let (fingerprint, parts) = content.fingerprint();
         let (owner, drawn_by) = match body.owner {
-            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), Owner::Theirs),
-            None => (OwnerToken::draw(&self.ambient), Owner::Ours),
+            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), TokenSource::Worker),
+            None => (OwnerToken::draw(&self.ambient), TokenSource::Server),
         };
-        let request = ClaimRequest::new(&self.ambient, id, scope, fingerprint, time)
+        let request = ClaimRequest::new(&self.ambient, id, scope, fingerprint, duration)
             .with_owner(owner)
             .with_sketch(self.engine.identity().sketch(&id, &parts))
             .with_lapsed(body.on_lapse.into());
         match self.send(&request, drawn_by).await? {
             Claim::Granted { lease, operation, attempt } => Ok(ClaimResponse::Granted {
                 operation_id: operation.to_string(),
-                lease: Lease::granted(&id, owner, lease, time),
+                lease: Lease::granted(&id, owner, lease, duration),
                 attempt,
                 downstream_key: DownstreamKey::of(&operation).as_str().to_owned(),
             }),
@@ -215,26 +216,26 @@ impl Claims {
             }
             Claim::Mismatch { first } => {
                 let difference = self.engine.identity().compare(&id, &first, &parts);
-                Err(ApiProblem::of(Code::KeyReused).differs(meaning.differences(difference)))
+                Err(ApiProblem::of(Code::KeyReused).differs(content.differences(difference)))
             }
             Claim::Expired => Err(ApiProblem::of(Code::KeyExpired)),
         }
     }
 }
 
-/// Whose key it is and which, if the caller may claim there.
-pub(super) fn named(
+/// The scope and key of a claim, if the caller may claim for that tenant.
+pub(super) fn scope_and_key(
     caller: &Caller,
     tenant: Option<&str>,
     on_behalf_of: Option<&str>,
     operation: &str,
     key: &str,
 ) -> Result<(Scope, Key), ApiProblem> {
-    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(ONLY);
-    if !exists_for(caller, tenant) {
+    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(UNNAMED);
+    if !can_see(caller, tenant) {
         return Err(tenant_forbidden());
     }
-    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(ONLY), operation);
+    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(UNNAMED), operation);
     let scope = scope.map_err(|error| invalid_scope(&error))?;
     let key = Key::new(key);
     let key = key.map_err(|error| ApiProblem::of(Code::InvalidKey).detail(error.to_string()))?;
@@ -250,7 +251,7 @@ fn invalid_scope(error: &InvalidScope) -> ApiProblem {
     problem.detail(error.to_string())
 }
 
-/// The one at work may end at any time, and its lease ends at a known one.
+/// The running owner may settle at any time, and its lease ends at a known one.
 fn running(operation: &OperationId, lease_left: Duration) -> ApiProblem {
     let delay = lease_left.clamp(RETRY_AFTER_MIN, RETRY_AFTER);
     ApiProblem::of(Code::InProgress).operation(operation).retry_after(delay)

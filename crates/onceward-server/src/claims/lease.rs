@@ -1,4 +1,4 @@
-//! Leases as workers see them.
+//! Leases as JSON.
 
 use std::time::Duration;
 
@@ -12,46 +12,46 @@ use uuid::Uuid;
 use crate::api::{ApiProblem, Rfc3339, record_id};
 use crate::config;
 
-/// The right to run, for a time. Send it back as it came.
+/// The right to run, for a limited time. Send it back unchanged.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lease {
-    /// Which record it is about.
+    /// The id of the record.
     #[schema(pattern = "^[0-9a-fA-F]{64}$", min_length = 64, max_length = 64)]
     record: String,
-    /// Who claimed. A secret of the worker's: whoever knows it can settle the claim.
+    /// The owner token of the claim. Keep it secret: it is all that is needed to settle the claim.
     owner: Uuid,
-    /// Which grant it is. Every grant of a key has a higher one: write it beside what the work
-    /// changes, and refuse lower ones.
+    /// The fence, which increases with every grant of a key. Store it with the data that the work
+    /// changes, and refuse writes with a lower one.
     #[serde(deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
     fence: u64,
-    /// When it lapses, on the store's clock: for people. Not read when it is sent back.
+    /// End of the lease by the store's clock, for display. Ignored in requests.
     #[serde(default)]
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// For how long it holds, counted from when the claim was first sent, or else the renewal.
-    /// Not read when it is sent back.
+    /// Duration of the lease, counted from when the claim, or the last renewal, was first sent.
+    /// Ignored in requests.
     #[serde(default, deserialize_with = "whole_or_null")]
     #[schema(minimum = 0, maximum = 9_007_199_254_740_991_i64)]
     expires_in_ms: Option<u64>,
 }
 
-/// A whole number however it is written: to some languages `7` and `7.0` are one.
+/// Parses an integer in any spelling: some languages write `7` as `7.0`.
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let wrong = || D::Error::custom("wrong number, expected a whole one");
+    let wrong = || D::Error::custom("wrong number, expected an integer");
     whole_or_null(deserializer)?.ok_or_else(wrong)
 }
 
 fn whole_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let wrong = || D::Error::custom("wrong number, expected a whole one");
+    let wrong = || D::Error::custom("wrong number, expected an integer");
     let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
     let exact = |it: &f64| (0.0..=WHOLE_MAX).contains(it) && it.fract() == 0.0;
     let written_as_fraction = || number.as_f64().filter(exact).map(|it| it as u64);
     number.as_u64().or_else(written_as_fraction).map(Some).ok_or_else(wrong)
 }
 
-/// Up to it, every whole number is a floating point number too.
+/// The largest integer up to which each has a floating point number of its own.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
 impl Lease {
@@ -59,34 +59,39 @@ impl Lease {
         id: &RecordId,
         owner: OwnerToken,
         lease: core::Lease,
-        time: Duration,
+        duration: Duration,
     ) -> Self {
         Self {
             record: id.to_string(),
             owner: Uuid::from_bytes(*owner.expose()),
             fence: lease.fence.0,
             expires_at: Some(Rfc3339::from(lease.until).to_string()),
-            expires_in_ms: Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            expires_in_ms: Some(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 
-    /// The record, and who speaks.
-    pub(super) fn read(&self) -> Result<(RecordId, Holder), ApiProblem> {
+    /// The record and the holder.
+    pub(super) fn parse(&self) -> Result<(RecordId, Holder), ApiProblem> {
         let id = record_id(&self.record).ok_or_else(|| {
-            ApiProblem::bad_request("lease.record is not the 64 hexadecimal digits of a grant")
+            ApiProblem::bad_request("lease.record must be the 64 hexadecimal digits of the grant")
         })?;
         let owner = OwnerToken::from_bytes(*self.owner.as_bytes());
         Ok((id, Holder { owner, fence: Fence(self.fence) }))
     }
 }
 
-/// How long a lease is to last: what was asked for, if that may be.
-pub(super) fn time(asked: Option<&str>, settings: &config::Claims) -> Result<Duration, ApiProblem> {
-    let Some(asked) = asked else { return Ok(settings.lease.0) };
+/// The requested duration of a lease, if it is within the limits.
+pub(super) fn duration(
+    requested: Option<&str>,
+    settings: &config::Claims,
+) -> Result<Duration, ApiProblem> {
+    let Some(text) = requested else { return Ok(settings.lease.0) };
     let (min, max) = (settings.lease_min, settings.lease_max);
-    let time = humantime::parse_duration(asked).ok();
-    time.filter(|time| (min.0..=max.0).contains(time)).ok_or_else(|| {
-        ApiProblem::bad_request(format!("a lease lasts from \"{min}\" to \"{max}\", as in \"30s\""))
+    let duration = humantime::parse_duration(text).ok();
+    duration.filter(|it| (min.0..=max.0).contains(it)).ok_or_else(|| {
+        ApiProblem::bad_request(format!(
+            "a lease must be from \"{min}\" to \"{max}\", such as \"30s\""
+        ))
     })
 }
 
@@ -109,11 +114,11 @@ mod tests {
     #[test]
     fn a_lease_is_as_long_as_it_may_be() {
         let settings = config::Claims::default();
-        let time = |asked| time(asked, &settings).ok();
-        assert_eq!(time(None), Some(Duration::from_secs(30)));
-        assert_eq!(time(Some("1h")), Some(Duration::from_secs(3600)));
+        let duration = |text| duration(text, &settings).ok();
+        assert_eq!(duration(None), Some(Duration::from_secs(30)));
+        assert_eq!(duration(Some("1h")), Some(Duration::from_secs(3600)));
         for wrong in ["", "30", "0s", "999ms", "61m", "soon", "-1s"] {
-            assert_eq!(time(Some(wrong)), None, "{wrong:?}");
+            assert_eq!(duration(Some(wrong)), None, "{wrong:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looking at an operation.
+//! Looking up an operation.
 
 use std::sync::Arc;
 
@@ -10,135 +10,136 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::access::{Reader, exists_for};
-use super::claim::named;
-use super::openapi::{NotThere, Reading};
+use super::access::{ReaderCaller, can_see};
+use super::claim::scope_and_key;
+use super::openapi::{NotFound, ReadErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::{Claims, timed};
+use super::{Claims, with_timeout};
 use crate::api::{ApiProblem, Caller, RecordState, Rfc3339};
 
-/// An operation by the key that it was claimed under.
+/// The scope and key of an operation.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct ByKey {
-    /// Whose data it is about. Without it the token's tenant, if that has one only, or `-`.
+pub(super) struct KeyQuery {
+    /// The tenant. The default is the tenant of the token, if it has exactly one, or `-`.
     #[param(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     tenant: Option<String>,
-    /// Who asked for it.
+    /// The caller on whose behalf it runs.
     #[param(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     caller: Option<String>,
-    /// What is done.
+    /// The name of the operation.
     #[param(
         min_length = 1,
         max_length = 255,
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     operation: String,
-    /// The name of the intent.
+    /// The idempotency key.
     #[param(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$")]
     key: String,
 }
 
-/// Where an operation stands.
+/// An operation.
 #[derive(Serialize, ToSchema)]
-pub(super) struct View {
-    /// Its name.
+pub(super) struct OperationView {
+    /// The id of the operation.
     #[schema(format = Uuid)]
     operation_id: String,
-    /// Where it stands now.
+    /// The state.
     state: RecordState,
-    /// Whose data it is about.
+    /// The tenant.
     tenant: String,
-    /// Who asked for it.
+    /// The caller.
     caller: String,
-    /// What is done.
+    /// The name of the operation.
     operation: String,
-    /// How often it was granted.
+    /// Number of grants.
     attempts: u32,
     /// The fence of the last grant.
     #[schema(minimum = 0)]
     fence: u64,
-    /// The key that attempts hand to the next system: to look there for what came of it.
+    /// The idempotency key that attempts send to the next system. Look the effect up there by it.
     downstream_key: String,
-    /// First grant, on the store's clock.
+    /// Time of the first grant, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     created_at: Rfc3339,
-    /// Last change, on the store's clock.
+    /// Time of the last change, by the store's clock.
     #[schema(value_type = String, format = DateTime)]
     updated_at: Rfc3339,
-    /// What came of it, if that was JSON.
+    /// The result, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Value, required = false)]
     result: Option<Box<RawValue>>,
-    /// What came of it, if that was something else.
+    /// The result, if it is not JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     bytes: Option<BytesBody>,
 }
 
-/// Look at an operation.
+/// Show an operation.
 #[utoipa::path(
     get,
     path = "/v1/claims/{operation_id}",
     operation_id = "get",
-    params(("operation_id" = String, Path, format = Uuid, description = "The operation's name")),
-    responses((status = 200, body = View, description = "Where it stands"), NotThere, Reading)
+    params(("operation_id" = String, Path, format = Uuid, description = "The id of the operation")),
+    responses((status = 200, body = OperationView, description = "The operation"), NotFound, ReadErrors)
 )]
 pub(super) async fn get(
     State(claims): State<Arc<Claims>>,
-    Reader(caller): Reader,
+    ReaderCaller(caller): ReaderCaller,
     Path(operation_id): Path<String>,
-) -> Result<Json<View>, ApiProblem> {
-    let id = operation_id.parse().map_err(|_| nothing())?;
-    claims.look(&caller, &id).await.map(Json)
+) -> Result<Json<OperationView>, ApiProblem> {
+    let id = operation_id.parse().map_err(|_| not_found())?;
+    claims.view(&caller, &id).await.map(Json)
 }
 
-/// Look at an operation by the key that it was claimed under.
+/// Show an operation by its key.
 #[utoipa::path(
     get,
     path = "/v1/claims",
     operation_id = "get_by_key",
-    params(ByKey),
-    responses((status = 200, body = View, description = "Where it stands"), NotThere, Reading)
+    params(KeyQuery),
+    responses((status = 200, body = OperationView, description = "The operation"), NotFound, ReadErrors)
 )]
 pub(super) async fn get_by_key(
     State(claims): State<Arc<Claims>>,
-    Reader(caller): Reader,
-    query: Result<Query<ByKey>, QueryRejection>,
-) -> Result<Json<View>, ApiProblem> {
-    let told = "the query has operation and key, and may have tenant and caller, each once";
-    let Query(by) = query.map_err(|_| ApiProblem::bad_request(told))?;
-    let (tenant, on_behalf_of) = (by.tenant.as_deref(), by.caller.as_deref());
-    let found = named(&caller, tenant, on_behalf_of, &by.operation, &by.key);
-    // Whether it is there is nobody's business who may not see it.
-    let (scope, key) = found.map_err(|it| if it.status == 403 { nothing() } else { it })?;
+    ReaderCaller(caller): ReaderCaller,
+    query: Result<Query<KeyQuery>, QueryRejection>,
+) -> Result<Json<OperationView>, ApiProblem> {
+    let message =
+        "the query must have operation and key, and may have tenant and caller, each once";
+    let Query(query) = query.map_err(|_| ApiProblem::bad_request(message))?;
+    let (tenant, on_behalf_of) = (query.tenant.as_deref(), query.caller.as_deref());
+    let found = scope_and_key(&caller, tenant, on_behalf_of, &query.operation, &query.key);
+    // A caller that may not see the tenant does not learn whether the operation exists.
+    let (scope, key) = found.map_err(|it| if it.status == 403 { not_found() } else { it })?;
     let id = claims.engine.identity().record_id(&scope, &key);
-    let record = timed(claims.store.get(&id)).await?.ok_or_else(nothing)?;
-    claims.look(&caller, &record.operation).await.map(Json)
+    let record = with_timeout(claims.store.get(&id)).await?.ok_or_else(not_found)?;
+    claims.view(&caller, &record.operation).await.map(Json)
 }
 
 impl Claims {
-    async fn look(&self, caller: &Caller, id: &OperationId) -> Result<View, ApiProblem> {
-        let operation = timed(self.engine.operation(id)).await?;
-        let operation = operation.filter(|it| exists_for(caller, it.scope.tenant()));
-        operation.as_ref().map(View::of).ok_or_else(nothing)
+    async fn view(&self, caller: &Caller, id: &OperationId) -> Result<OperationView, ApiProblem> {
+        let operation = with_timeout(self.engine.operation(id)).await?;
+        let operation = operation.filter(|it| can_see(caller, it.scope.tenant()));
+        operation.as_ref().map(OperationView::of).ok_or_else(not_found)
     }
 }
 
-fn nothing() -> ApiProblem {
-    ApiProblem::not_found("There is no such operation, or it is past its time.")
+fn not_found() -> ApiProblem {
+    ApiProblem::not_found("There is no such operation, or it has expired.")
 }
 
-impl View {
+impl OperationView {
     fn of(operation: &OperationStatus) -> Self {
         let ClaimResult { result, bytes } =
             operation.outcome.as_ref().map(ClaimResult::of).unwrap_or_default();

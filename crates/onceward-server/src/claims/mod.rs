@@ -1,9 +1,18 @@
-//! The claims API: the right to run for workers in any language, as JSON over HTTP.
+//! The claims API: claims for workers in any language, as JSON over HTTP.
 //!
-//! A request walks: `access` (whose token, and for what) → `claim`, `settle`, `look` or
-//! `batch` (what is asked for, checked) → the store. Nothing is remembered between requests:
-//! a worker may send each of them to another process on the same store, and send any of them
-//! again.
+//! A request passes `access` (token and role), then `claim`, `settle`, `lookup` or `batch` (parsing
+//! and validation), then the store. No state is kept between requests: a worker may send each of
+//! them to another process on the same store, and send any of them again.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `access` | the caller of a request, and the tenants it sees |
+//! | `claim`, `fingerprint`, `result` | a claim, its fingerprint, the result of one that was settled |
+//! | `sending` | sending a claim again while its result is unclear |
+//! | `lease`, `settle` | leases as JSON; renewing and settling |
+//! | `batch` | up to 100 claims or settlements in one request |
+//! | `lookup` | operations by id or key |
+//! | `openapi` | the OpenAPI document |
 
 mod access;
 mod batch;
@@ -30,10 +39,10 @@ use crate::api::{ApiProblem, CurrentApiSettings, body_limit};
 use crate::backend::Backend;
 use crate::config;
 
-/// Longest time for one call of the store: drivers were seen to hang while they reconnect.
+/// Time limit of one store call: drivers were seen to hang while they reconnect.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Answers workers.
+/// The claims API.
 pub(crate) struct Claims {
     store: SharedStore,
     engine: Engine,
@@ -53,7 +62,7 @@ impl Claims {
         Self { store, engine, settings, limits, ambient: SystemAmbient::new() }
     }
 
-    /// Its routes.
+    /// The routes.
     pub(crate) fn router(self) -> Router {
         let limit = body_limit(self.limits.request_max_bytes.0);
         Router::new()
@@ -67,21 +76,23 @@ impl Claims {
             .route("/v1/claims/batch", post(batch::claims))
             .route("/v1/settlements/batch", post(batch::settlements))
             .route("/openapi.json", get(openapi::get))
-            .fallback(async || ApiProblem::not_found("See /openapi.json for what there is."))
-            .method_not_allowed_fallback(async || wrong_method())
+            .fallback(async || ApiProblem::not_found("/openapi.json lists all paths."))
+            .method_not_allowed_fallback(async || method_not_allowed())
             .layer(limit)
             .with_state(Arc::new(self))
     }
 }
 
-fn wrong_method() -> ApiProblem {
+fn method_not_allowed() -> ApiProblem {
     let status = StatusCode::METHOD_NOT_ALLOWED;
-    ApiProblem::new(status, "METHOD_NOT_ALLOWED", "There is something here, by another method")
-        .detail("See Allow, and /openapi.json.")
+    ApiProblem::new(status, "METHOD_NOT_ALLOWED", "Method not allowed")
+        .detail("The header Allow has the methods of this path; /openapi.json describes them.")
 }
 
-/// A call of the store, which ends.
-async fn timed<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+/// A store call with a time limit.
+async fn with_timeout<T>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let late = StoreErrorKind::Timeout;
     timeout(CALL_TIMEOUT, call)
         .await

@@ -1,4 +1,4 @@
-//! What the API is, for programs (OpenAPI 3.1).
+//! The OpenAPI 3.1 document of the API.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -21,8 +21,8 @@ use crate::api::ApiProblem;
     info(
         title = "Onceward claims",
         version = "1",
-        description = "The right to run, for workers in any language: the same intent has one \
-            effect and one outcome.",
+        description = "Claims for workers in any language: the same request has one effect and one \
+            outcome.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     paths(
@@ -44,7 +44,7 @@ use crate::api::ApiProblem;
 )]
 struct Document;
 
-/// How callers say who they are.
+/// Authentication by bearer token.
 struct Tokens;
 
 impl Modify for Tokens {
@@ -55,11 +55,11 @@ impl Modify for Tokens {
     }
 }
 
-/// Made once, from what is served.
+/// The document, built once.
 static TEXT: LazyLock<String> = LazyLock::new(|| {
     let mut document = json!(Document::openapi());
     let schemas = &mut document["components"]["schemas"];
-    // What the macros cannot say: of two members, one at most.
+    // The macros cannot express that at most one of two members is allowed.
     schemas["ClaimBody"]["not"] = json!({
         "required": ["fingerprint", "payload"],
         "properties": { "fingerprint": { "type": "string" } },
@@ -71,7 +71,7 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     document.to_string()
 });
 
-/// What the API is.
+/// The OpenAPI document.
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -86,84 +86,88 @@ pub(super) async fn get() -> Response {
 
 type Responses = BTreeMap<String, RefOr<openapi::Response>>;
 
-/// What any request with a body may be refused for.
-pub(super) struct Refusals;
-/// What a claim may be refused for.
-pub(super) struct Rejections;
-/// What a word about a claim may be refused for.
-pub(super) struct Refused;
-/// Looking for what is not there.
-pub(super) struct NotThere;
-/// What a look may be refused for.
-pub(super) struct Reading;
+/// Problem responses of all requests with a body.
+pub(super) struct RequestErrors;
+/// Further problem responses of a claim.
+pub(super) struct ClaimErrors;
+/// Further problem responses of a renewal or settlement.
+pub(super) struct SettleErrors;
+/// The problem response for an unknown operation.
+pub(super) struct NotFound;
+/// Problem responses of reads.
+pub(super) struct ReadErrors;
 
-impl IntoResponses for Refusals {
+impl IntoResponses for RequestErrors {
     fn responses() -> Responses {
         problems(&[
-            ("400", "The body is not what it must be"),
-            ("401", "There is no token, or none that is known"),
-            ("403", "The token does not allow it"),
-            ("408", "The body came too slowly"),
+            ("400", "The body is invalid"),
+            ("401", "The token is missing or unknown"),
+            ("403", "The token does not allow this request"),
+            ("408", "The body did not arrive in time"),
             ("413", "The body is too large"),
-            ("415", "The body is not called JSON"),
-            ("503", "The store does not answer: send it again"),
+            ("415", "The content type is not application/json"),
+            ("503", "The store is unavailable: send the request again"),
         ])
     }
 }
 
-impl IntoResponses for Rejections {
+impl IntoResponses for ClaimErrors {
     fn responses() -> Responses {
         problems(&[
-            ("409", "Somebody is at work, nobody knows what happened, or the key has expired"),
-            ("422", "The key was used for something else"),
+            ("409", "The operation is running, its outcome is unknown, or the key has expired"),
+            ("422", "The key was used for another request"),
         ])
     }
 }
 
-impl IntoResponses for Refused {
+impl IntoResponses for SettleErrors {
     fn responses() -> Responses {
-        problems(&[("404", "There is no such claim"), ("409", "The claim is no longer yours")])
+        problems(&[("404", "There is no such claim"), ("409", "The lease is lost")])
     }
 }
 
-impl IntoResponses for NotThere {
+impl IntoResponses for NotFound {
     fn responses() -> Responses {
         problems(&[("404", "There is no such operation")])
     }
 }
 
-impl IntoResponses for Reading {
+impl IntoResponses for ReadErrors {
     fn responses() -> Responses {
         problems(&[
-            ("400", "The query is not what it must be"),
-            ("401", "There is no token, or none that is known"),
-            ("503", "The store does not answer: send it again"),
+            ("400", "The query is invalid"),
+            ("401", "The token is missing or unknown"),
+            ("503", "The store is unavailable: send the request again"),
         ])
     }
 }
 
-fn problems(of: &[(&str, &str)]) -> Responses {
-    let response = |(status, told): &(&str, &str)| {
-        let (status, told) = ((*status).to_owned(), *told);
-        let response = RefOr::T(problem(&status, told));
+fn problems(errors: &[(&str, &str)]) -> Responses {
+    let response = |(status, description): &(&str, &str)| {
+        let (status, description) = ((*status).to_owned(), *description);
+        let response = RefOr::T(problem(&status, description));
         (status, response)
     };
-    of.iter().map(response).collect()
+    errors.iter().map(response).collect()
 }
 
-fn problem(status: &str, told: &str) -> openapi::Response {
+fn problem(status: &str, description: &str) -> openapi::Response {
     let schema = Ref::from_schema_name("ApiProblem");
     let content = ContentBuilder::new().schema(Some(schema)).build();
-    let response =
-        ResponseBuilder::new().description(told).content("application/problem+json", content);
-    let header = |kind, told: &str| {
-        HeaderBuilder::new().schema(Some(Object::with_type(kind))).description(Some(told)).build()
+    let response = ResponseBuilder::new()
+        .description(description)
+        .content("application/problem+json", content);
+    let header = |kind, description: &str| {
+        HeaderBuilder::new()
+            .schema(Some(Object::with_type(kind)))
+            .description(Some(description))
+            .build()
     };
     match status {
-        "401" => response.header("WWW-Authenticate", header(Type::String, "What to send")).build(),
-        "503" => response
-            .header("Retry-After", header(Type::Integer, "Seconds until it may help"))
+        "401" => response
+            .header("WWW-Authenticate", header(Type::String, "The authentication scheme"))
             .build(),
+        "503" => response.header("Retry-After", header(Type::Integer, "Delay in seconds")).build(),
         _ => response.build(),
     }
 }

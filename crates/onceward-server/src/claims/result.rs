@@ -1,4 +1,4 @@
-//! What an operation came to, as workers send it and get it back.
+//! Results of operations, as workers send and receive them.
 
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
@@ -9,14 +9,14 @@ use utoipa::ToSchema;
 
 use crate::api::ApiProblem;
 
-/// Bytes with their content type: its length (two bytes, big endian), itself, the bytes.
-const BYTES: Tag = Tag::from_static("bytes/v1");
-/// What is said about bytes of which nothing is said.
-const OCTETS: &str = "application/octet-stream";
+/// Codec tag of bytes with a content type: its length (two bytes, big endian), itself, the bytes.
+const BYTES_TAG: Tag = Tag::from_static("bytes/v1");
+/// Content type of bytes that come without one.
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 /// Longer than any content type in use.
 const CONTENT_TYPE_MAX: usize = 255;
 
-/// Bits that say nothing, in the last character, are no mistake: not all encoders clear them.
+/// Accepts set trailing bits in the last character: not all encoders clear them.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -32,17 +32,17 @@ pub(super) struct BytesBody {
         pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
     )]
     base64: String,
-    /// What they are.
+    /// The content type.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 255, pattern = "^[!-~][ -~]*$", nullable = false)]
     content_type: Option<String>,
-    /// Which codec wrote them, where that was not this API: `http/v1` is a response that the
-    /// gateway has kept. Not read when it is sent.
+    /// The codec, if this API did not write them: `http/v1` is a response stored by the gateway.
+    /// Ignored in requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, read_only)]
     codec: Option<String>,
-    /// Whether they are a mere summary or reference, because the whole was not kept. Not read
-    /// when it is sent.
+    /// True if they are only a summary or a reference, because the whole result was not stored.
+    /// Ignored in requests.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schema(read_only)]
     partial: bool,
@@ -56,19 +56,17 @@ pub(super) struct ClaimResult {
 }
 
 impl ClaimResult {
-    /// As it is stored. JSON is kept as it was written; nothing is `null`.
+    /// The outcome to store. JSON is stored as it was written; no result is `null`.
     pub(super) fn into_outcome(self) -> Result<Outcome, ApiProblem> {
         match (self.result, self.bytes) {
-            (Some(_), Some(_)) => {
-                Err(ApiProblem::bad_request("send result or bytes, and not both"))
-            }
+            (Some(_), Some(_)) => Err(ApiProblem::bad_request("send either result or bytes")),
             (Some(json), None) => Ok(Outcome::whole(Tag::JSON, json.get().to_owned())),
             (None, None) => Ok(Outcome::whole(Tag::JSON, "null")),
             (None, Some(bytes)) => bytes.into_outcome(),
         }
     }
 
-    /// As it is given back.
+    /// The result in a stored outcome.
     pub(super) fn of(outcome: &Outcome) -> Self {
         match json_of(outcome) {
             Some(json) => Self { result: Some(json), bytes: None },
@@ -87,21 +85,21 @@ impl BytesBody {
     fn into_outcome(self) -> Result<Outcome, ApiProblem> {
         let bytes = BASE64.decode(&self.base64);
         let bytes = bytes.map_err(|_| ApiProblem::bad_request("bytes.base64 is not base64"))?;
-        let content_type = self.content_type.as_deref().unwrap_or(OCTETS);
+        let content_type = self.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE);
         let printable = content_type.bytes().all(|it| matches!(it, b' '..=b'~'));
-        let named = printable && !content_type.starts_with(' ');
-        if !named || !(1..=CONTENT_TYPE_MAX).contains(&content_type.len()) {
-            let told = "bytes.content_type is no content type, as in \"image/png\"";
-            return Err(ApiProblem::bad_request(told));
+        let valid = printable && !content_type.starts_with(' ');
+        if !valid || !(1..=CONTENT_TYPE_MAX).contains(&content_type.len()) {
+            let message = "bytes.content_type must be a content type, such as \"image/png\"";
+            return Err(ApiProblem::bad_request(message));
         }
         let length = (content_type.len() as u16).to_be_bytes();
-        Ok(Outcome::whole(BYTES, [&length, content_type.as_bytes(), &bytes].concat()))
+        Ok(Outcome::whole(BYTES_TAG, [&length, content_type.as_bytes(), &bytes].concat()))
     }
 
     fn of(outcome: &Outcome) -> Self {
-        let ours = (outcome.tag == BYTES).then(|| split(&outcome.bytes)).flatten();
+        let written_here = (outcome.tag == BYTES_TAG).then(|| split(&outcome.bytes)).flatten();
         let partial = outcome.content != Content::Whole;
-        let (content_type, codec, bytes) = match ours {
+        let (content_type, codec, bytes) = match written_here {
             Some((content_type, bytes)) => (Some(content_type.to_owned()), None, bytes),
             None => (None, Some(outcome.tag.as_str().to_owned()), &*outcome.bytes),
         };
@@ -139,10 +137,15 @@ mod tests {
 
     #[test]
     fn bytes_come_back_with_what_they_are() {
-        for (content_type, told) in [(Some("image/png"), "image/png"), (None, OCTETS)] {
+        for (content_type, expected) in
+            [(Some("image/png"), "image/png"), (None, DEFAULT_CONTENT_TYPE)]
+        {
             let outcome = bytes("AAH/", content_type).into_outcome().unwrap();
             let back = ClaimResult::of(&outcome).bytes.unwrap();
-            assert_eq!((back.base64.as_str(), back.content_type.as_deref()), ("AAH/", Some(told)));
+            assert_eq!(
+                (back.base64.as_str(), back.content_type.as_deref()),
+                ("AAH/", Some(expected))
+            );
             assert!(back.codec.is_none() && !back.partial);
         }
     }

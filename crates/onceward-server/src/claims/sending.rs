@@ -1,4 +1,4 @@
-//! Sending a claim until its answer is known, and taking it back when nobody gets it.
+//! Sending a claim until its result is known, and releasing a grant that no worker receives.
 
 use std::time::Duration;
 
@@ -6,69 +6,69 @@ use onceward_core::{Claim, ClaimRequest, Holder, Retention, SettleRequest, Settl
 use onceward_stores::SharedStore;
 use tokio::time::{Instant, sleep};
 
-use super::{Claims, timed};
+use super::{Claims, with_timeout};
 use crate::api::ApiProblem;
 
-/// How long a claim is tried whose answer was lost.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Time for which a claim is sent again while its result is unclear.
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// Who has drawn the owner token, and so who can send the claim again.
+/// Origin of the owner token: only it can send the claim again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// The worker.
-    Theirs,
-    /// This process: if the worker gets no answer, nobody holds the grant.
-    Ours,
+pub(super) enum TokenSource {
+    /// Drawn by the worker.
+    Worker,
+    /// Drawn by this process. If the worker gets no response, the grant has no holder.
+    Server,
 }
 
 impl Claims {
-    /// Sends it, and again while it is not known whether it was granted.
+    /// Sends a claim, again while it is unclear whether it was granted.
     pub(super) async fn send(
         &self,
         request: &ClaimRequest,
-        owner: Owner,
+        source: TokenSource,
     ) -> Result<Claim, ApiProblem> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + SEND_TIMEOUT;
         let mut unclear = false;
         loop {
-            let error = match timed(self.store.claim(request)).await {
+            let error = match with_timeout(self.store.claim(request)).await {
                 Ok(claim) => return Ok(claim),
                 Err(error) => error,
             };
             unclear |= error.may_have_been_applied();
             if !unclear || Instant::now() >= give_up {
-                if unclear && owner == Owner::Ours {
+                if unclear && source == TokenSource::Server {
                     let (store, retention) = (self.store.clone(), self.limits.retention());
                     tokio::spawn(withdraw(store, request.clone(), retention));
                 }
                 return Err(error.into());
             }
-            sleep(PAUSE).await;
+            sleep(RETRY_DELAY).await;
         }
     }
 }
 
-/// Releases a claim of which nobody was told. Ends at the latest when the lease does; from
-/// then on the record stands at unknown.
+/// Releases a grant that no worker received. Gives up when the lease ends; from then on the record
+/// is unknown.
 async fn withdraw(store: SharedStore, request: ClaimRequest, retention: Retention) {
     let give_up = Instant::now() + request.lease;
     while Instant::now() < give_up {
-        // Claiming again with the same token tells the fence.
-        match timed(store.claim(&request)).await {
+        // The same claim with the same token returns the fence.
+        match with_timeout(store.claim(&request)).await {
             Ok(Claim::Granted { lease, .. }) => {
                 let holder = Holder { owner: request.owner, fence: lease.fence };
                 let settlement = Settlement::Release;
                 let release = SettleRequest { id: request.id, holder, settlement, retention };
-                if timed(store.settle(&release)).await.is_ok() {
+                if with_timeout(store.settle(&release)).await.is_ok() {
                     return;
                 }
             }
             Ok(_) => return,
-            Err(error) => tracing::debug!(%error, "withdrawing a claim"),
+            Err(error) => tracing::debug!(%error, "a claim could not be withdrawn yet"),
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
-    tracing::warn!(record = ?request.id, "a claim could not be withdrawn; it will lapse");
+    tracing::warn!(record = ?request.id, "a claim could not be withdrawn; its lease will lapse");
 }

@@ -1,4 +1,4 @@
-//! What the holder of a claim says: more time, or what came of it.
+//! Renewals and settlements by the holder of a claim.
 
 use std::sync::Arc;
 
@@ -10,113 +10,112 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::access::{Worker, exists_for};
+use super::access::{WorkerCaller, can_see};
 use super::lease::{self, Lease};
-use super::openapi::{Refusals, Refused};
+use super::openapi::{RequestErrors, SettleErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::{Claims, timed};
+use super::{Claims, with_timeout};
 use crate::api::{ApiProblem, Caller, Payload};
 
-/// What came of it.
+/// A settlement with a result.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResultBody {
-    /// As it was granted.
+    /// The lease of the grant or of the last renewal.
     lease: Lease,
-    /// What every later claim of the key gets, as any JSON. `null` without it.
+    /// The result that later claims of the key get, as any JSON. The default is `null`.
     #[serde(default)]
     #[schema(value_type = Value, required = false)]
     result: Option<Box<RawValue>>,
-    /// The same, if it is not JSON.
+    /// The result, if it is not JSON.
     bytes: Option<BytesBody>,
 }
 
-/// Which claim it is about.
+/// A settlement without a result.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LeaseBody {
-    /// As it was granted.
+    /// The lease of the grant or of the last renewal.
     lease: Lease,
 }
 
-/// Which claim is to last longer.
+/// A renewal.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RenewBody {
-    /// As it was granted.
+    /// The lease of the grant or of the last renewal.
     lease: Lease,
-    /// For how long from now.
+    /// Duration of the lease, from now.
     #[serde(rename = "for")]
     #[schema(pattern = "^([1-9]|[1-5][0-9]|60)(s|m)$", example = "30s")]
-    time: Option<String>,
+    duration: Option<String>,
 }
 
-/// It counts.
+/// The renewal or settlement was applied.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Applied {
     status: AppliedStatus,
-    /// The lease from now on, if it was renewed.
+    /// The new lease, after a renewal.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     lease: Option<Lease>,
 }
 
-/// Now, or by an earlier sending of the same.
+/// Applied now, or by the same request before.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum AppliedStatus {
     Applied,
 }
 
-/// What can be said about a claim.
-pub(super) enum Word {
-    Renew { time: Option<String> },
+/// A request about a claim.
+pub(super) enum LeaseAction {
+    Renew { duration: Option<String> },
     Settle(Settlement),
 }
 
-type Answer = Result<Json<Applied>, ApiProblem>;
+type ApiResult = Result<Json<Applied>, ApiProblem>;
 
-/// Keep a claim for longer.
+/// Extend the lease of a claim.
 ///
-/// Every third of the lease is often enough. 409 means that the lease has lapsed: begin
-/// nothing more, and say what came of it if you know.
+/// Renew at a third of the lease. 409 means that the lease has lapsed: begin nothing new, and
+/// settle the claim if the result is known.
 #[utoipa::path(
     post,
     path = "/v1/claims/renew",
     operation_id = "renew",
     request_body = RenewBody,
-    responses((status = 200, body = Applied, description = "It lasts longer"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "The lease is extended"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn renew(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
-    Payload(RenewBody { lease, time }): Payload<RenewBody>,
-) -> Answer {
-    claims.hear(&caller, &lease, Word::Renew { time }).await.map(Json)
+    WorkerCaller(caller): WorkerCaller,
+    Payload(RenewBody { lease, duration }): Payload<RenewBody>,
+) -> ApiResult {
+    claims.apply(&caller, &lease, LeaseAction::Renew { duration }).await.map(Json)
 }
 
-/// It was done.
+/// Settle a claim as completed.
 ///
-/// Accepted even after the lease has lapsed, as long as nobody else was granted the key.
-/// Safe to send again.
+/// Accepted even after the lease has lapsed, unless the key was granted again. Safe to send again.
 #[utoipa::path(
     post,
     path = "/v1/claims/complete",
     operation_id = "complete",
     request_body = ResultBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "Applied"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn complete(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(body): Payload<ResultBody>,
-) -> Answer {
+) -> ApiResult {
     let (lease, result) = body.split();
-    let word = Word::Settle(Settlement::Complete(result.into_outcome()?));
-    claims.hear(&caller, &lease, word).await.map(Json)
+    let action = LeaseAction::Settle(Settlement::Complete(result.into_outcome()?));
+    claims.apply(&caller, &lease, action).await.map(Json)
 }
 
-/// It failed for good: every later claim of the key gets this failure.
+/// Settle a claim as failed for good: later claims of the key get this failure.
 ///
 /// Safe to send again.
 #[utoipa::path(
@@ -124,19 +123,19 @@ pub(super) async fn complete(
     path = "/v1/claims/fail",
     operation_id = "fail",
     request_body = ResultBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "Applied"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn fail(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(body): Payload<ResultBody>,
-) -> Answer {
+) -> ApiResult {
     let (lease, result) = body.split();
-    let word = Word::Settle(Settlement::Fail(result.into_outcome()?));
-    claims.hear(&caller, &lease, word).await.map(Json)
+    let action = LeaseAction::Settle(Settlement::Fail(result.into_outcome()?));
+    claims.apply(&caller, &lease, action).await.map(Json)
 }
 
-/// Nobody knows what came of it, as after a provider that did not answer.
+/// Mark the outcome of a claim as unknown, for example after a timeout at a provider.
 ///
 /// Safe to send again.
 #[utoipa::path(
@@ -144,17 +143,17 @@ pub(super) async fn fail(
     path = "/v1/claims/unknown",
     operation_id = "unknown",
     request_body = LeaseBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "Applied"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn unknown(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(LeaseBody { lease }): Payload<LeaseBody>,
-) -> Answer {
-    claims.hear(&caller, &lease, Word::Settle(Settlement::Unknown)).await.map(Json)
+) -> ApiResult {
+    claims.apply(&caller, &lease, LeaseAction::Settle(Settlement::Unknown)).await.map(Json)
 }
 
-/// Nothing has happened: the key is free for the next one.
+/// Release a claim because nothing has happened: the key is free.
 ///
 /// Only if that is certain. Safe to send again.
 #[utoipa::path(
@@ -162,14 +161,14 @@ pub(super) async fn unknown(
     path = "/v1/claims/release",
     operation_id = "release",
     request_body = LeaseBody,
-    responses((status = 200, body = Applied, description = "It counts"), Refused, Refusals)
+    responses((status = 200, body = Applied, description = "Applied"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn release(
     State(claims): State<Arc<Claims>>,
-    Worker(caller): Worker,
+    WorkerCaller(caller): WorkerCaller,
     Payload(LeaseBody { lease }): Payload<LeaseBody>,
-) -> Answer {
-    claims.hear(&caller, &lease, Word::Settle(Settlement::Release)).await.map(Json)
+) -> ApiResult {
+    claims.apply(&caller, &lease, LeaseAction::Settle(Settlement::Release)).await.map(Json)
 }
 
 impl ResultBody {
@@ -179,38 +178,38 @@ impl ResultBody {
 }
 
 impl Claims {
-    /// Hears what the holder of a claim says.
-    pub(super) async fn hear(
+    /// Applies a renewal or settlement of the holder.
+    pub(super) async fn apply(
         &self,
         caller: &Caller,
         lease: &Lease,
-        word: Word,
+        action: LeaseAction,
     ) -> Result<Applied, ApiProblem> {
-        let (id, holder) = lease.read()?;
+        let (id, holder) = lease.parse()?;
         self.must_exist(caller, &id).await?;
-        let lease = match word {
-            Word::Renew { time } => {
-                let time = lease::time(time.as_deref(), &self.limits)?;
-                let request = RenewRequest { id, holder, lease: time };
-                let renewed = applied(timed(self.store.renew(&request)).await?)?;
-                Some(Lease::granted(&id, holder.owner, renewed, time))
+        let lease = match action {
+            LeaseAction::Renew { duration } => {
+                let duration = lease::duration(duration.as_deref(), &self.limits)?;
+                let request = RenewRequest { id, holder, lease: duration };
+                let renewed = applied(with_timeout(self.store.renew(&request)).await?)?;
+                Some(Lease::granted(&id, holder.owner, renewed, duration))
             }
-            Word::Settle(settlement) => {
+            LeaseAction::Settle(settlement) => {
                 let retention = self.limits.retention();
                 let request = SettleRequest { id, holder, settlement, retention };
-                applied(timed(self.store.settle(&request)).await?)?;
+                applied(with_timeout(self.store.settle(&request)).await?)?;
                 None
             }
         };
         Ok(Applied { status: AppliedStatus::Applied, lease })
     }
 
-    /// A record's tenant never changes, so what is seen here holds for what follows.
+    /// A record's tenant never changes, so the check holds for the call that follows.
     async fn must_exist(&self, caller: &Caller, id: &RecordId) -> Result<(), ApiProblem> {
-        let record = timed(self.store.get(id)).await?;
-        match record.filter(|record| exists_for(caller, record.scope.tenant())) {
+        let record = with_timeout(self.store.get(id)).await?;
+        match record.filter(|record| can_see(caller, record.scope.tenant())) {
             Some(_) => Ok(()),
-            None => Err(no_claim()),
+            None => Err(claim_not_found()),
         }
     }
 }
@@ -219,18 +218,18 @@ fn applied<T>(fenced: Fenced<T>) -> Result<T, ApiProblem> {
     match fenced {
         Fenced::Applied(value) => Ok(value),
         Fenced::Stale => Err(lease_lost()),
-        Fenced::Missing => Err(no_claim()),
+        Fenced::Missing => Err(claim_not_found()),
     }
 }
 
 fn lease_lost() -> ApiProblem {
-    let title = "The claim is no longer yours";
+    let title = "The lease is lost";
     ApiProblem::new(StatusCode::CONFLICT, "LEASE_LOST", title).detail(
-        "The lease has lapsed, somebody else has taken over, or the matter is settled otherwise. \
-         Begin nothing more; claim the key again to learn what counts.",
+        "The lease has lapsed, the key was granted again, or the operation is settled otherwise. \
+         Begin nothing new; claim the key again to get the current state.",
     )
 }
 
-fn no_claim() -> ApiProblem {
-    ApiProblem::not_found("No claim like this was granted, or it is past its time.")
+fn claim_not_found() -> ApiProblem {
+    ApiProblem::not_found("There is no such claim, or it has expired.")
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         backend.register_resolver().await;
         let settings = CurrentApiSettings::new(ApiSettings {
             tokens: Tokens::read(&config.tokens)?,
-            retention: Arc::new(RetentionRules::everything(claims.retention())),
+            retention: Arc::new(RetentionRules::uniform(claims.retention())),
         });
         let bound = BoundAddress::bind("claims.address (--listen)", claims.address)?;
         let admin_bound = config.admin.map(|it| BoundAddress::bind("admin.address", it.address));

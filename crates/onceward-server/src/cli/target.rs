@@ -73,7 +73,7 @@ impl StoreTarget {
         must_exist(&config.store)?;
         let text = |error: &dyn std::error::Error| error.to_string();
         let identity = backend::identity(&config.store).map_err(|error| text(&error))?;
-        let store = backend::open_beside(&config.store).await.map_err(|error| text(&error))?;
+        let store = backend::open_for_command(&config.store).await.map_err(|error| text(&error))?;
         let retention = Arc::new(RetentionRules::of(&config));
         let caller = Arc::new(Caller::at_the_store(user()));
         Ok(Arc::new(AdminService::new(store, identity, retention, caller)))

@@ -1,4 +1,4 @@
-//! The addresses of a gateway, bound before anything is served on one of them.
+//! The addresses of a gateway, all bound before any is served.
 
 use crate::config::{Config, OwnAddress};
 use crate::net::{BoundAddress, ListenError};
@@ -12,7 +12,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Binds all of them, or none.
+    /// Binds all addresses, or none.
     pub(super) fn bind(config: &Config) -> Result<Self, ListenError> {
         let listeners = config.listeners.iter().enumerate().map(|(number, listener)| {
             BoundAddress::bind(format!("listeners[{number}].address (--listen)"), listener.address)
@@ -24,7 +24,7 @@ impl Addresses {
         Ok(Self { listeners, admin: admin.transpose()?, claims: claims.transpose()? })
     }
 
-    /// All of them, with the ports that the system chose.
+    /// All addresses, with the ports that the system chose.
     pub(super) fn own(&self) -> Vec<OwnAddress> {
         self.listeners
             .iter()

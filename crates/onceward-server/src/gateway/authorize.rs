@@ -1,4 +1,4 @@
-//! Asking somebody who knows, before anything is looked up or replayed.
+//! External authorization (like nginx `auth_request`) before any store access.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use crate::net::{Client, RequestBody};
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
 
-/// Sends what a request is, without its body, to an address that answers whether it may go
-/// on: 2xx yes, 401 or 403 no, anything else 503.
+/// Sends method, URI and headers of each request to an authorization service. 2xx allows the
+/// request, 401 and 403 refuse it, any other response gives 503.
 #[derive(Clone)]
 pub(crate) struct Authorizer {
     client: Client,
-    to: Uri,
-    limit: Duration,
+    url: Uri,
+    timeout: Duration,
     loop_detector: Arc<LoopDetector>,
     format: Arc<ProblemFormat>,
 }
@@ -35,72 +35,73 @@ impl Authorizer {
     pub(crate) fn new(client: Client, settings: &Authorization, snapshot: &ConfigSnapshot) -> Self {
         let (loop_detector, format) =
             (Arc::clone(&snapshot.loop_detector), Arc::clone(&snapshot.format));
-        let (to, limit) = (settings.url.0.clone(), settings.timeout.0);
-        Self { client, to, limit, loop_detector, format }
+        let (url, timeout) = (settings.url.0.clone(), settings.timeout.0);
+        Self { client, url, timeout, loop_detector, format }
     }
 
-    /// `Err` is the answer to the client.
+    /// Checks a request. `Err` is the response to the client.
     pub(crate) async fn check<B>(
         &self,
         request: &Request<B>,
     ) -> Result<(), Box<Response<ResponseBody>>> {
-        let asking = self.client.request(self.question(request));
-        let response = match timeout(self.limit, asking).await {
+        let response = self.client.request(self.subrequest(request));
+        let response = match timeout(self.timeout, response).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "authorization could not be asked");
+                tracing::warn!(%error, "the authorization service could not be reached");
                 return Err(self.unavailable());
             }
             Err(_late) => {
-                tracing::warn!("authorization did not answer in time");
+                tracing::warn!("the authorization service did not answer in time");
                 return Err(self.unavailable());
             }
         };
         match response.status() {
             status if status.is_success() => Ok(()),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                let mut refused = self.problem(status, "INVALID_CREDENTIALS", "It is not allowed");
+                let mut refused =
+                    self.problem(status, "INVALID_CREDENTIALS", "The request is not allowed");
                 if let Some(how) = response.headers().get(WWW_AUTHENTICATE) {
                     refused.headers_mut().insert(WWW_AUTHENTICATE, how.clone());
                 }
                 Err(refused)
             }
             status => {
-                tracing::warn!(%status, "authorization answered with neither yes nor no");
+                tracing::warn!(%status, "the authorization service gave neither 2xx nor 401 or 403");
                 Err(self.unavailable())
             }
         }
     }
 
-    fn question<B>(&self, request: &Request<B>) -> Request<RequestBody> {
-        let mut asked = Request::new(RequestBody::whole(bytes::Bytes::new()));
-        *asked.method_mut() = Method::GET;
-        *asked.uri_mut() = self.to.clone();
-        *asked.headers_mut() = request.headers().clone();
-        headers::remove_hop_by_hop(asked.headers_mut());
+    fn subrequest<B>(&self, request: &Request<B>) -> Request<RequestBody> {
+        let mut subrequest = Request::new(RequestBody::whole(bytes::Bytes::new()));
+        *subrequest.method_mut() = Method::GET;
+        *subrequest.uri_mut() = self.url.clone();
+        *subrequest.headers_mut() = request.headers().clone();
+        headers::remove_hop_by_hop(subrequest.headers_mut());
         for name in [CONTENT_LENGTH, CONTENT_TYPE, http::header::HOST, http::header::EXPECT] {
-            asked.headers_mut().remove(name);
+            subrequest.headers_mut().remove(name);
         }
-        self.loop_detector.mark(asked.headers_mut());
+        self.loop_detector.mark(subrequest.headers_mut());
         let path = request.uri().path_and_query().map_or("/", PathAndQuery::as_str);
-        let said = [
+        let headers = [
             (ORIGINAL_METHOD, request.method().as_str().to_owned()),
-            // As it stands in HTTP/1.1; HTTP/2 puts the host before it.
+            // Without the host, which an HTTP/2 URI includes.
             (ORIGINAL_URI, path.to_owned()),
         ];
-        for (name, value) in said {
+        for (name, value) in headers {
             if let Ok(value) = HeaderValue::try_from(value) {
-                asked.headers_mut().insert(name, value);
+                subrequest.headers_mut().insert(name, value);
             }
         }
-        asked
+        subrequest
     }
 }
 
 impl Authorizer {
     fn unavailable(&self) -> Box<Response<ResponseBody>> {
         let status = StatusCode::SERVICE_UNAVAILABLE;
-        let title = "It cannot be told whether this is allowed";
+        let title = "Authorization is unavailable";
         self.problem(status, "AUTHORIZATION_UNAVAILABLE", title)
     }
 

@@ -1,4 +1,4 @@
-//! Memory for the bodies of protected requests, which are read whole.
+//! A common memory limit for the bodies of protected requests, which are read whole.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::problem::Problem;
 
-/// All the room there is, counted in KiB.
+/// The memory for bodies, counted in KiB.
 #[derive(Clone)]
 pub(crate) struct BodyBudget(Arc<Semaphore>);
 
-/// A part of it, given back when dropped.
+/// A reserved part of the budget, returned on drop.
 pub(crate) struct ReservedBody {
     _part: OwnedSemaphorePermit,
 }
@@ -23,8 +23,8 @@ impl BodyBudget {
         Self(Arc::new(Semaphore::new(kibibytes.min(Semaphore::MAX_PERMITS))))
     }
 
-    /// BodyBudget for a body as long as it says that it is, or as long as it may be. One that is too
-    /// long is refused unread, and needs none.
+    /// Reserves memory for a body: its declared length, or `bytes_max` if it declares none. A body
+    /// over `bytes_max` is refused unread and needs none.
     pub(super) fn reserve(
         &self,
         body: &impl Body,

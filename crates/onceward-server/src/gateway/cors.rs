@@ -1,9 +1,9 @@
 //! CORS headers of refusals. Without them a browser hides a refusal from the page that sent the
-//! request, which then cannot tell it from a broken network.
+//! request, which then looks like a network error.
 //!
-//! The service's own responses pass with its CORS headers, and the gateway learns from them which
-//! origins the service allows. A page asks for that in a preflight request before it sends a key,
-//! so the answer is there when the first refusal is written. `[cors]` says it by hand, for a
+//! The service's own responses keep their CORS headers, and the gateway learns from them which
+//! origins the service allows. A browser sends a preflight request before a request with a key, so
+//! the gateway knows the origin when it writes the first refusal. `[cors]` configures origins for a
 //! gateway that has not seen the preflight.
 
 use std::collections::HashMap;
@@ -18,23 +18,23 @@ use parking_lot::Mutex;
 
 use crate::config;
 
-/// Origins that are remembered: a bound on memory, far above what one service allows.
+/// Largest number of remembered origins: a bound on memory, far above what one service allows.
 const LEARNED_MAX: usize = 1024;
 
-/// Longest origin that is remembered.
+/// Length limit of a remembered origin.
 const ORIGIN_BYTES_MAX: usize = 256;
 
-/// The headers of a refusal that a page acts on.
+/// The headers of a refusal that pages may read.
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Retry-After, Location, Link, Stripe-Should-Retry");
 
-/// Which origins may read refusals.
+/// Origins that may read refusals.
 pub(crate) struct Cors {
     settings: config::Cors,
     learned: Mutex<HashMap<HeaderValue, Allowed>>,
 }
 
-/// What the service allows an origin.
+/// The CORS permission of one origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Allowed {
     /// The origin, or `*`.
@@ -62,13 +62,13 @@ impl Cors {
     }
 
     fn learn(&self, origin: HeaderValue, headers: &HeaderMap) {
-        let Some(named) = headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) else { return };
-        if (named != origin && named != "*") || origin.len() > ORIGIN_BYTES_MAX {
+        let Some(allowed_origin) = headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) else { return };
+        if (allowed_origin != origin && allowed_origin != "*") || origin.len() > ORIGIN_BYTES_MAX {
             return;
         }
         let credentials = headers.get(ACCESS_CONTROL_ALLOW_CREDENTIALS);
         let credentials = credentials.is_some_and(|value| value == "true");
-        let allowed = Allowed { origin: named.clone(), credentials };
+        let allowed = Allowed { origin: allowed_origin.clone(), credentials };
         let mut learned = self.learned.lock();
         if learned.len() >= LEARNED_MAX && !learned.contains_key(&origin) {
             learned.clear();

@@ -1,4 +1,4 @@
-//! Requests that are still running when the gateway's time to stop is over.
+//! Responses to requests that are still running when the drain time is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,17 +7,17 @@ use http::{Method, StatusCode};
 use super::listener::{Shutdown, Stop};
 use super::problem::Problem;
 
-/// Returns when running requests are to be answered without their upstream.
+/// Returns when running requests must be answered without their upstream.
 pub(super) async fn cut_off(mut stop: Stop) {
     if stop.wait_for(|running| *running == Shutdown::CutOff).await.is_err() {
-        // The gateway is gone without a word: it ends as in a crash.
+        // The gateway was dropped: it ends as in a crash.
         std::future::pending::<()>().await;
     }
 }
 
-/// What is known of a running request, for its answer.
+/// The properties of a running request that decide its response.
 pub(super) struct RunningRequest {
-    /// Shutdown it again does no harm.
+    /// The method is idempotent, so the request may be sent again without a key.
     idempotent: bool,
     guarded: AtomicBool,
 }
@@ -27,17 +27,17 @@ impl RunningRequest {
         Self { idempotent: method.is_idempotent(), guarded: AtomicBool::new(false) }
     }
 
-    /// It has a key, by which a retry is known.
+    /// Marks the request as guarded: a retry is recognised by its key.
     pub(super) fn is_guarded(&self) {
         self.guarded.store(true, Ordering::Relaxed);
     }
 
-    /// The answer.
+    /// The response.
     pub(super) fn problem(&self) -> Problem<'static> {
         let guarded = self.guarded.load(Ordering::Relaxed);
         let detail = if guarded {
             "The gateway stopped before the service had answered. The operation may have been \
-             executed. Send the same request again with the same key to learn what became of it."
+             executed. Send the same request again with the same key to get its outcome."
         } else {
             "The gateway stopped before the service had answered. The request may have been \
              executed."

@@ -1,4 +1,4 @@
-//! Why a gateway does not start, or refuses a new configuration.
+//! Errors of starting and reloading a gateway.
 
 use std::io;
 
@@ -7,50 +7,50 @@ use crate::backend::{BackendError, OpenError};
 use crate::config::LoopError;
 use crate::net::{ListenError, TlsError};
 
-/// A gateway that does not start.
+/// Why a gateway does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The store does not open.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// The engine on the store.
+    /// The engine cannot be built.
     #[error(transparent)]
     Backend(#[from] BackendError),
     /// The configuration cannot be served.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// Certificates.
+    /// A certificate cannot be loaded.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Requests would come back to the gateway.
+    /// The upstream is the gateway itself.
     #[error(transparent)]
     Loop(#[from] LoopError),
-    /// An address is in use, or not this machine's.
+    /// An address is in use, or does not belong to this machine.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// A socket cannot be registered with the runtime.
-    #[error("a socket cannot be watched: {0}")]
+    #[error("a socket cannot be registered: {0}")]
     Socket(#[source] io::Error),
     /// A thread cannot be started.
-    #[error("a thread could not be started: {0}")]
+    #[error("a thread cannot be started: {0}")]
     Thread(#[source] io::Error),
 }
 
-/// A configuration that a running gateway refuses. The one before stays in force.
+/// Why a running gateway refuses a configuration. The previous one stays in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReloadError {
     /// The configuration cannot be served.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// Certificates.
+    /// A certificate cannot be loaded.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Requests would come back to the gateway.
+    /// The upstream is the gateway itself.
     #[error(transparent)]
     Loop(#[from] LoopError),
-    /// A setting that takes a restart.
+    /// The setting cannot change without a restart.
     #[error("{0} cannot change while the gateway runs: restart it")]
     NeedsRestart(&'static str),
 }

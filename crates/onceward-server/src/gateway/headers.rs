@@ -1,4 +1,4 @@
-//! What a proxy takes out of a message, and what it adds.
+//! Headers that the proxy removes and adds.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use http::header::{
 use http::request::Parts;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::interim::Hints;
+use super::interim::InterimSender;
 
-/// Of one connection, and not of the message (RFC 9110, 7.6.1).
+/// Headers of one connection, not of the message (RFC 9110, 7.6.1).
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -30,35 +30,35 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Who sent a request, as far as the gateway knows.
+/// The sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) host: IpAddr,
     pub(crate) tls: bool,
-    /// Stands in one of the networks that are believed.
+    /// The host is in one of `scope.trusted_peers`.
     pub(crate) trusted: bool,
-    /// The subject of the client's certificate, which was verified.
+    /// The subject of the client certificate, which was verified.
     pub(crate) subject: Option<Arc<str>>,
-    /// What its connection takes of those that may be open.
+    /// The connection's share of the connection limit.
     pub(crate) slot: Option<ConnectionSlot>,
-    /// Where interim responses to the request go; only over HTTP/1.1.
-    pub(crate) hints: Option<Hints>,
+    /// Receives interim responses to the request; only over HTTP/1.1.
+    pub(crate) interim: Option<InterimSender>,
 }
 
-/// Given back when nothing of a connection is left, not even a tunnel.
+/// Returned to the limit when the connection and its tunnel have ended.
 pub(crate) type ConnectionSlot = Arc<OwnedSemaphorePermit>;
 
-/// Takes out what belongs to the connection that the message came on.
+/// Removes the headers of the connection that the message came on.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let trailers = takes_trailers(headers);
-    let named: Vec<HeaderName> = headers
+    let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|names| names.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    for name in listed.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
     headers.remove(TE);
@@ -73,8 +73,8 @@ pub(super) fn takes_trailers(headers: &HeaderMap) -> bool {
     codings.any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
 }
 
-/// Announces trailers over HTTP/1.1: hyper sends only those that the head names, and only after
-/// chunks.
+/// Announces trailers over HTTP/1.1: hyper sends only those that the head names, and only in
+/// chunked bodies.
 pub(super) fn announce_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
     let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
     if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
@@ -84,14 +84,14 @@ pub(super) fn announce_trailers(headers: &mut HeaderMap, trailers: &HeaderMap) {
     }
 }
 
-/// Makes a request's head ready for the upstream.
+/// Prepares the head of a request for the upstream.
 pub(super) fn prepare(head: &mut Parts, peer: &Peer) {
     remove_hop_by_hop(&mut head.headers);
-    // The gateway has said 100 Continue itself when it began to read the body.
+    // The gateway itself has sent 100 Continue when it started to read the body.
     head.headers.remove(EXPECT);
     head.headers.remove(OPERATION);
     head.headers.remove(FENCE);
-    // A target that names its host goes before the header (RFC 9112, 3.2.2).
+    // The host in the target overrides the header (RFC 9112, 3.2.2).
     let host = head.uri.authority().and_then(|authority| authority.as_str().rsplit('@').next());
     if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {
         head.headers.insert(HOST, host);
@@ -100,7 +100,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer) {
     forward(head, peer);
 }
 
-/// HTTP/2 may send a cookie in pieces; HTTP/1.1 knows one line (RFC 9113, 8.2.3).
+/// Joins cookie headers: HTTP/2 may send several, HTTP/1.1 allows one (RFC 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if pieces.len() > 1
@@ -110,14 +110,14 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Takes out what only somebody trusted may say of others.
+/// Removes the forwarding headers, which are only believed from trusted peers.
 pub(super) fn remove_forwarding(headers: &mut HeaderMap) {
     for name in [FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
         headers.remove(name);
     }
 }
 
-/// Says for whom the gateway asks. What somebody says who is not trusted is not passed on.
+/// Adds the forwarding headers for the client. Those of an untrusted peer are not passed on.
 fn forward(head: &mut Parts, peer: &Peer) {
     let headers = &mut head.headers;
     if !peer.trusted {
@@ -166,7 +166,7 @@ mod tests {
             trusted,
             subject: None,
             slot: None,
-            hints: None,
+            interim: None,
         }
     }
 

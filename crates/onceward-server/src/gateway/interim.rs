@@ -1,9 +1,8 @@
-//! Interim responses (1xx, such as `103 Early Hints`) on their way from the upstream to a client
-//! over HTTP/1.1.
+//! Interim responses (1xx, such as `103 Early Hints`) from the upstream to a client over HTTP/1.1.
 //!
-//! hyper's client hands them over; its server has no way to send one. So they are written to the
-//! client's stream beneath it, between two messages: hyper has written all that it has whenever it
-//! flushes, and while a request has no response yet, nothing else comes there.
+//! hyper's client reports them, but its server cannot send them. So they are written to the client's
+//! stream below hyper, between two messages: after a flush hyper has no unwritten bytes, and it
+//! writes nothing while a request has no response yet.
 
 use std::io;
 use std::pin::Pin;
@@ -18,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::headers;
 
-/// The most that waits for a client to read. What comes beyond it is dropped: interim responses
-/// are hints.
+/// Largest number of bytes that wait for a client to read. More is dropped: interim responses are
+/// optional.
 const BYTES_MAX: usize = 64 * 1024;
 
 /// The interim responses of one connection.
@@ -34,60 +33,60 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts requests, so that what comes late for one is not taken for the next.
+    /// Number of requests, so that a late interim response is not sent for the next request.
     request: u64,
-    /// The request has no response yet.
+    /// True while the request has no response.
     open: bool,
-    waiting: BytesMut,
-    /// A part of what waits is written, so the rest has to follow.
-    begun: bool,
-    /// hyper has written something since its last flush, and may have more of the same message.
-    within: bool,
+    pending: BytesMut,
+    /// A part of `pending` is written, so the rest must follow.
+    partly_written: bool,
+    /// hyper has written since its last flush, and may have more of the same message.
+    mid_message: bool,
 }
 
-/// The interim responses of one request.
+/// Sends the interim responses of one request.
 #[derive(Debug, Clone)]
-pub(crate) struct Hints {
+pub(crate) struct InterimSender {
     interim: Interim,
     request: u64,
 }
 
 impl Interim {
-    /// Begins a request. Requests of a connection over HTTP/1.1 come one after the other.
-    pub(super) fn begin(&self) -> Hints {
+    /// Begins a request. HTTP/1.1 has one request at a time on a connection.
+    pub(super) fn begin(&self) -> InterimSender {
         let mut state = self.0.state.lock();
         state.request += 1;
         state.open = true;
-        Hints { interim: self.clone(), request: state.request }
+        InterimSender { interim: self.clone(), request: state.request }
     }
 }
 
-impl Hints {
-    /// Sends one to the client, if its request has no response yet.
+impl InterimSender {
+    /// Sends an interim response to the client, if the request has no response yet.
     pub(super) fn send(&self, status: StatusCode, headers: &HeaderMap) {
         let shared = &self.interim.0;
-        // 100 and 101 are between two neighbours.
+        // 100 and 101 are hop-by-hop.
         if matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS) {
             return;
         }
         let head = head(status, headers.clone());
         let mut state = shared.state.lock();
         let is_current = state.open && state.request == self.request;
-        if is_current && state.waiting.len() + head.len() <= BYTES_MAX {
-            state.waiting.extend_from_slice(&head);
+        if is_current && state.pending.len() + head.len() <= BYTES_MAX {
+            state.pending.extend_from_slice(&head);
             drop(state);
             shared.connection.wake();
         }
     }
 
-    /// The response is there: what comes now is too late.
+    /// Ends the request: from now on an interim response is too late.
     pub(super) fn end(&self) {
         let mut state = self.interim.0.state.lock();
         if state.request == self.request {
             state.open = false;
-            // hyper appends the response to what it is writing, and nothing fits between.
-            if state.within && !state.begun {
-                state.waiting.clear();
+            // hyper appends the response to the message that it is writing, so there is no gap.
+            if state.mid_message && !state.partly_written {
+                state.pending.clear();
             }
         }
     }
@@ -118,22 +117,22 @@ impl<S: AsyncWrite + Unpin> WithInterim<S> {
         Self { stream, interim }
     }
 
-    /// Writes what waits, unless hyper is within a message.
-    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes the pending responses, unless hyper is in the middle of a message.
+    fn poll_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.interim.0.state.lock();
-        while !state.waiting.is_empty() && !state.within {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &state.waiting))?;
+        while !state.pending.is_empty() && !state.mid_message {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &state.pending))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            state.waiting.advance(written);
-            state.begun = !state.waiting.is_empty();
+            state.pending.advance(written);
+            state.partly_written = !state.pending.is_empty();
         }
         Poll::Ready(Ok(()))
     }
 
-    fn set_within(&self, within: bool) {
-        self.interim.0.state.lock().within = within;
+    fn set_mid_message(&self, mid_message: bool) {
+        self.interim.0.state.lock().mid_message = mid_message;
     }
 }
 
@@ -153,8 +152,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WithInterim<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_waiting(cx))?;
-        self.set_within(true);
+        ready!(self.poll_pending(cx))?;
+        self.set_mid_message(true);
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
@@ -163,8 +162,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WithInterim<S> {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_waiting(cx))?;
-        self.set_within(true);
+        ready!(self.poll_pending(cx))?;
+        self.set_mid_message(true);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
     }
 
@@ -174,8 +173,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WithInterim<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.interim.0.connection.register(cx.waker());
-        self.set_within(false);
-        ready!(self.poll_waiting(cx))?;
+        self.set_mid_message(false);
+        ready!(self.poll_pending(cx))?;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -192,12 +191,12 @@ mod tests {
 
     const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
 
-    fn hint(hints: &Hints) {
+    fn hint(sender: &InterimSender) {
         let link = [(http::header::LINK, HeaderValue::from_static("</a>"))];
-        hints.send(StatusCode::EARLY_HINTS, &HeaderMap::from_iter(link));
+        sender.send(StatusCode::EARLY_HINTS, &HeaderMap::from_iter(link));
     }
 
-    /// What is written by these steps.
+    /// The bytes that these steps write.
     async fn written(
         steps: impl AsyncFnOnce(&mut WithInterim<tokio::io::DuplexStream>, Interim),
     ) -> Vec<u8> {
@@ -214,9 +213,9 @@ mod tests {
     #[tokio::test]
     async fn a_hint_comes_before_the_response_of_its_request() {
         let bytes = written(async |stream, interim| {
-            let hints = interim.begin();
-            hint(&hints);
-            hints.end();
+            let sender = interim.begin();
+            hint(&sender);
+            sender.end();
             stream.write_all(b"response").await.unwrap();
         });
         assert_eq!(bytes.await, [HINT, b"response"].concat());
@@ -225,15 +224,15 @@ mod tests {
     #[tokio::test]
     async fn a_hint_that_comes_late_is_not_put_into_a_response_or_before_the_next() {
         let bytes = written(async |stream, interim| {
-            let hints = interim.begin();
-            hints.end();
+            let sender = interim.begin();
+            sender.end();
             stream.write_all(b"res").await.unwrap();
             stream.flush().await.unwrap();
-            hint(&hints);
+            hint(&sender);
             stream.write_all(b"ponse").await.unwrap();
             stream.flush().await.unwrap();
             let _next = interim.begin();
-            hint(&hints);
+            hint(&sender);
             stream.write_all(b"next").await.unwrap();
         });
         assert_eq!(bytes.await, b"responsenext");
@@ -243,11 +242,11 @@ mod tests {
     async fn a_hint_waits_for_the_end_of_what_is_being_written() {
         let bytes = written(async |stream, interim| {
             stream.write_all(b"fir").await.unwrap();
-            let hints = interim.begin();
-            hint(&hints);
+            let sender = interim.begin();
+            hint(&sender);
             stream.write_all(b"st").await.unwrap();
             stream.flush().await.unwrap();
-            hints.end();
+            sender.end();
             stream.write_all(b"response").await.unwrap();
         });
         assert_eq!(bytes.await, [b"first", HINT, b"response"].concat());
@@ -257,9 +256,9 @@ mod tests {
     async fn a_hint_for_which_there_is_no_place_is_dropped() {
         let bytes = written(async |stream, interim| {
             stream.write_all(b"first").await.unwrap();
-            let hints = interim.begin();
-            hint(&hints);
-            hints.end();
+            let sender = interim.begin();
+            hint(&sender);
+            sender.end();
             stream.write_all(b"response").await.unwrap();
             stream.flush().await.unwrap();
         });
@@ -269,8 +268,8 @@ mod tests {
     #[tokio::test]
     async fn hints_that_nobody_reads_have_a_limit() {
         let interim = Interim::default();
-        let hints = interim.begin();
-        (0..BYTES_MAX).for_each(|_| hint(&hints));
-        assert!(interim.0.state.lock().waiting.len() <= BYTES_MAX);
+        let sender = interim.begin();
+        (0..BYTES_MAX).for_each(|_| hint(&sender));
+        assert!(interim.0.state.lock().pending.len() <= BYTES_MAX);
     }
 }

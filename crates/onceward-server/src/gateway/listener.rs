@@ -1,4 +1,4 @@
-//! Accepting connections, and context what comes on them.
+//! Accepting and serving connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,19 +28,19 @@ use super::worker::Worker;
 use crate::config::Limits;
 use crate::net::{WriteTimeout, tls};
 
-/// How connections are served, the same for all of a listener.
+/// The settings and services of all connections of a listener.
 #[derive(Clone)]
 pub(super) struct ListenerContext {
     pub(super) worker: Arc<Worker>,
     pub(super) limits: Limits,
-    /// Read again with each reload.
+    /// Replaced by each reload.
     pub(super) tls: Option<Arc<ArcSwap<ServerConfig>>>,
-    /// One slot for each connection of all threads.
+    /// The connection limit of all threads together.
     pub(super) slots: Arc<Semaphore>,
 }
 
-/// Serves connections until `stop`, and then those that are open until they are idle. Returns
-/// only when all is off: until then, work whose client has gone goes on in this runtime.
+/// Accepts connections until `stop`, then serves the open ones until they are idle. Returns only at
+/// [`Shutdown::Off`]: until then, work whose client has disconnected goes on in this runtime.
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     context: ListenerContext,
@@ -49,14 +49,14 @@ pub(super) async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
     loop {
-        while connections.try_join_next().is_some() {} // forgets those that have ended
+        while connections.try_join_next().is_some() {} // removes ended connections
         let (stream, from) = tokio::select! {
             biased;
             _ = stop.wait_for(|running| *running != Shutdown::Serving) => break,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, perhaps: some are given back soon.
+                    // Possibly out of file descriptors; some are returned soon.
                     tracing::warn!(%error, "a connection could not be accepted");
                     sleep(Duration::from_millis(50)).await;
                     continue;
@@ -64,7 +64,7 @@ pub(super) async fn serve(
             },
         };
         let Ok(slot) = Arc::clone(&context.slots).try_acquire_owned() else {
-            tracing::debug!("too many connections; one is turned away");
+            tracing::debug!("the connection limit is reached; a connection is refused");
             continue;
         };
         let (context, stop) = (context.clone(), stop.clone());
@@ -79,7 +79,7 @@ pub(super) async fn serve(
     Ok(())
 }
 
-type Broken = Box<dyn std::error::Error + Send + Sync>;
+type ConnectionError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The phase of the shutdown, watched by each connection.
 pub(super) type Stop = watch::Receiver<Shutdown>;
@@ -91,7 +91,7 @@ pub(super) enum Shutdown {
     Serving,
     /// Running requests end; no connection is accepted.
     Draining,
-    /// Running requests are answered: with a problem, where the upstream has not answered.
+    /// Running requests whose upstream has not answered get a problem.
     CutOff,
     /// Running requests are dropped, as in a crash.
     Off,
@@ -103,15 +103,15 @@ async fn connection(
     context: &ListenerContext,
     stop: Stop,
     slot: ConnectionSlot,
-) -> Result<(), Broken> {
+) -> Result<(), ConnectionError> {
     stream.set_nodelay(true)?;
     let (host, slot) = (from.ip().to_canonical(), Some(slot));
-    let mut peer = Peer { host, tls: false, trusted: false, subject: None, slot, hints: None };
+    let mut peer = Peer { host, tls: false, trusted: false, subject: None, slot, interim: None };
     let head_timeout = context.limits.head_timeout.0;
     let Some(tls) = &context.tls else {
         let preface = timeout(head_timeout, http2_preface(&stream)).await??;
         let stream = WriteTimeout::new(stream, context.limits.write_timeout.0);
-        return speak(stream, preface, peer, context, stop).await;
+        return serve_connection(stream, preface, peer, context, stop).await;
     };
     let stream = WriteTimeout::new(stream, context.limits.write_timeout.0);
     let acceptor = TlsAcceptor::from(tls.load_full());
@@ -121,69 +121,74 @@ async fn connection(
     peer.tls = true;
     peer.subject =
         session.peer_certificates().and_then(|chain| chain.first()).and_then(tls::subject);
-    speak(stream, http2, peer, context, stop).await
+    serve_connection(stream, http2, peer, context, stop).await
 }
 
-/// Whether the client begins as HTTP/2 does, without taking anything from the stream.
+/// Returns whether the client starts with the HTTP/2 preface, without reading from the stream.
 async fn http2_preface(stream: &TcpStream) -> io::Result<bool> {
-    const BEGINNING: &[u8] = b"PRI * HTTP/2.0";
-    let mut seen = [0; BEGINNING.len()];
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+    let mut seen = [0; PREFACE.len()];
     let mut pause = Duration::from_millis(5);
     loop {
         let length = stream.peek(&mut seen).await?;
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if length == seen.len() || !BEGINNING.starts_with(&seen[..length]) {
-            return Ok(seen == *BEGINNING);
+        if length == seen.len() || !PREFACE.starts_with(&seen[..length]) {
+            return Ok(seen == *PREFACE);
         }
-        // Peeking does not wait for more than is there. Who sends one letter and then
-        // nothing must not keep us busy: we look less and less often.
+        // `peek` does not wait for more bytes. The pauses grow, so that a client that sends one
+        // byte and then nothing costs no processor time.
         sleep(pause).await;
         pause *= 2;
     }
 }
 
-async fn speak<I>(
+async fn serve_connection<I>(
     stream: I,
     is_http2: bool,
     peer: Peer,
     context: &ListenerContext,
     stop: Stop,
-) -> Result<(), Broken>
+) -> Result<(), ConnectionError>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (worker, begun) = (Arc::clone(&context.worker), Arc::new(AtomicBool::new(false)));
-    let (beginning, stopping) = (Arc::clone(&begun), stop.clone());
+    let (request_seen, stopping) = (Arc::clone(&begun), stop.clone());
     let interim = Interim::default();
-    let beneath = interim.clone();
+    let stream_interim = interim.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        beginning.store(true, Ordering::Relaxed);
+        request_seen.store(true, Ordering::Relaxed);
         let (worker, mut peer, stop) = (Arc::clone(&worker), peer.clone(), stopping.clone());
-        let hints = (request.version() == Version::HTTP_11).then(|| interim.begin());
-        peer.hints.clone_from(&hints);
+        let interim_sender = (request.version() == Version::HTTP_11).then(|| interim.begin());
+        peer.interim.clone_from(&interim_sender);
         async move {
             let answer = match request_target::check(&request) {
                 Ok(()) => worker.answer(request, peer, stop).await,
                 Err(problem) => Ok(worker.refuse(problem, &request)),
             };
-            if let Some(hints) = hints {
-                hints.end();
+            if let Some(sender) = interim_sender {
+                sender.end();
             }
             answer
         }
     });
     if !is_http2 {
-        let io = TokioIo::new(WithInterim::new(stream, beneath));
+        let io = TokioIo::new(WithInterim::new(stream, stream_interim));
         let connection = http1(&context.limits).serve_connection(io, service).with_upgrades();
-        return Ok(until(connection, stop, http1::UpgradeableConnection::graceful_shutdown).await?);
+        return Ok(run_until_stopped(
+            connection,
+            stop,
+            http1::UpgradeableConnection::graceful_shutdown,
+        )
+        .await?);
     }
     let connection = http2(&context.limits).serve_connection(TokioIo::new(stream), service);
     tokio::select! {
         biased;
-        ended = until(connection, stop, http2::Connection::graceful_shutdown) => Ok(ended?),
-        () = nothing_begun(&begun, context.limits.head_timeout.0) => {
+        ended = run_until_stopped(connection, stop, http2::Connection::graceful_shutdown) => Ok(ended?),
+        () = no_request_within(&begun, context.limits.head_timeout.0) => {
             Err(io::Error::from(io::ErrorKind::TimedOut).into())
         }
     }
@@ -210,26 +215,26 @@ fn http2(limits: &Limits) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Ends when a connection has had its time and no request came. HTTP/2 has no deadline of its
-/// own for that: neither for its preface, nor for the first request.
-async fn nothing_begun(begun: &AtomicBool, limit: Duration) {
+/// Returns after `limit` if no request has come by then. hyper's HTTP/2 has no timeout of its own
+/// for the preface and the first request.
+async fn no_request_within(begun: &AtomicBool, limit: Duration) {
     sleep(limit).await;
     if begun.load(Ordering::Relaxed) {
         std::future::pending::<()>().await;
     }
 }
 
-/// Serves a connection to its end; after `stop`, to the end of what is running on it.
-async fn until<C: Future>(
+/// Serves a connection to its end, or after `stop` until its running requests have ended.
+async fn run_until_stopped<C: Future>(
     connection: C,
     mut stop: Stop,
-    wind_up: impl FnOnce(Pin<&mut C>),
+    shut_down: impl FnOnce(Pin<&mut C>),
 ) -> C::Output {
     let mut connection = pin!(connection);
     tokio::select! {
         biased;
         ended = connection.as_mut() => return ended,
-        _ = stop.wait_for(|running| *running != Shutdown::Serving) => wind_up(connection.as_mut()),
+        _ = stop.wait_for(|running| *running != Shutdown::Serving) => shut_down(connection.as_mut()),
     }
     connection.await
 }

@@ -1,4 +1,4 @@
-//! The mark by which a gateway knows requests that it has seen.
+//! Detects requests that come back to the gateway.
 
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -8,14 +8,14 @@ use super::headers::append;
 use super::problem::Problem;
 use crate::telemetry::LogThrottle;
 
-/// The gateways that a request has passed, like `Via`. A header of its own, because services
-/// answer otherwise when there is a `Via`: nginx does not compress.
+/// The gateways that a request has passed, like `Via`. It is a separate header because `Via` changes
+/// the responses of services: nginx does not compress for a proxy.
 const PASSED: HeaderName = HeaderName::from_static("onceward-via");
 
-/// One run of a gateway.
+/// Marks and recognises the requests of one gateway process.
 #[derive(Debug)]
 pub(crate) struct LoopDetector {
-    /// A name that no other gateway has.
+    /// A name that no other gateway process has.
     name: HeaderValue,
     loops: LogThrottle,
 }
@@ -36,7 +36,7 @@ impl LoopDetector {
         }
     }
 
-    /// Refuses a request that has left this gateway before. `Err` is the refusal.
+    /// Refuses a request that this gateway has sent before. `Err` is the response.
     pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Problem<'static>> {
         let passed = headers.get_all(PASSED).iter().map(HeaderValue::as_bytes);
         let mut passed = passed.flat_map(|names| names.split(|byte| *byte == b','));
@@ -58,7 +58,7 @@ const LOOP: Problem<'static> = Problem {
     status: StatusCode::LOOP_DETECTED,
     code: "LOOP_DETECTED",
     title: "The request came back to the gateway",
-    detail: "The gateway's upstream leads back to the gateway. This request was not sent on.",
+    detail: "The gateway's upstream leads back to the gateway. The request was not forwarded again.",
     retryable: false,
     same_key: true,
     operation: None,

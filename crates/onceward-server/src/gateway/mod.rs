@@ -1,20 +1,20 @@
 //! The gateway: `Idempotency-Key` in front of any HTTP service.
 //!
-//! A request walks: `listener` (connection, limits) → `worker` (the configuration in force) →
-//! `authorize` (where it is set) → the layer of `onceward-http`, which is the protocol →
-//! `proxy` (the upstream, and what is certain when it does not answer).
+//! A request passes `listener` (connection, limits) → `worker` (the configuration in force) →
+//! `authorize` (if configured) → the layer of `onceward-http`, which is the protocol → `proxy` (the
+//! upstream, and whether it was reached).
 //!
 //! | file | contents |
 //! |---|---|
 //! | `mod` | start, reload, stop |
-//! | `error` | why it does not start or reload |
+//! | `error` | errors of start and reload |
 //! | `snapshot` | a configuration, ready to serve |
-//! | `addresses` | all addresses, bound before anything is served |
-//! | `listener`, `worker` | connections of a thread; its service stack |
-//! | `authorize`, `quota`, `body_budget`, `cors` | who may, how much, and what pages may read |
-//! | `loop_detection`, `request_target` | requests that came back; unclear targets |
-//! | `proxy`, `headers`, `upgrade`, `interim` | asking the service: headers, tunnels, 1xx responses |
-//! | `cutoff`, `problem` | responses of the gateway itself |
+//! | `addresses` | all addresses, bound before serving begins |
+//! | `listener`, `worker` | the connections of a thread; its service stack |
+//! | `authorize`, `quota`, `body_budget`, `cors` | external authorization, quotas, memory for bodies, CORS of refusals |
+//! | `loop_detection`, `request_target` | loops; ambiguous request targets |
+//! | `proxy`, `headers`, `upgrade`, `interim` | requests to the upstream: headers, tunnels, 1xx responses |
+//! | `cutoff`, `problem` | the gateway's own responses |
 
 mod addresses;
 mod authorize;
@@ -75,27 +75,27 @@ pub struct Gateway {
     addresses: Vec<SocketAddr>,
     /// All addresses that it listens on.
     own: Vec<OwnAddress>,
-    /// Of the listeners that speak TLS.
+    /// Certificates of the listeners with TLS.
     certificates: Vec<Certificate>,
     threads: Vec<JoinHandle<()>>,
     stop: watch::Sender<Shutdown>,
     connections: ConnectionLimit,
     health: UpstreamHealth,
-    /// The sweeper, the health check, the admin address and claims: gone with the gateway.
+    /// The sweeper, the health check, the admin API and the claims API. They end with the gateway.
     background: JoinSet<()>,
     admin: Option<SocketAddr>,
     claims: Option<SocketAddr>,
 }
 
-/// The certificate that a listener shows, with the files that it came from.
+/// The certificate of a listener, and the files that it was read from.
 type Certificate = (config::ServerTls, Arc<ArcSwap<ServerConfig>>);
 
-/// Longest time for the last responses to be written, and for running work to be settled.
+/// Time limit for writing the last responses and settling running work.
 const CUT_OFF_TIME: Duration = Duration::from_secs(1);
 
 impl Gateway {
-    /// Builds all that a gateway serves by, as its start and a reload do, without opening the
-    /// store or listening. Returns the resolver, which can be probed.
+    /// Builds everything that a start or a reload builds, without opening the store or listening.
+    /// Returns the resolver, which can be probed.
     pub(crate) fn check(config: Config) -> Result<Option<Arc<ConfiguredResolver>>, StartError> {
         config.check_loops(&config.own_addresses())?;
         backend::check(&config.store)?;
@@ -110,13 +110,13 @@ impl Gateway {
         Ok(state.backend.resolver)
     }
 
-    /// Opens the store and begins to listen.
+    /// Opens the store and starts to listen.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let store = backend::open(&config.store).await?;
         Self::start_on(store, config).await
     }
 
-    /// Begins to listen, on a store that was opened already.
+    /// Starts to listen, with a store that is open already.
     pub async fn start_on(store: SharedStore, config: Config) -> Result<Self, StartError> {
         let backend = Backend::new(store, &config, &Metrics::new())?;
         backend.register_resolver().await;
@@ -135,11 +135,11 @@ impl Gateway {
         let addresses = bound.listeners.iter().map(BoundAddress::address).collect();
         let mut threads = Vec::new();
         for (listener, certificate) in bound.listeners.into_iter().zip(&certificates) {
-            for socket in listener.into_sockets(threads_of(config.limits.threads))? {
+            for socket in listener.into_sockets(thread_count(config.limits.threads))? {
                 let context = ListenerContext {
                     worker: Arc::new(Worker::new(Arc::clone(&snapshots))?),
                     limits: config.limits,
-                    tls: certificate.as_ref().map(|(_, shown)| Arc::clone(shown)),
+                    tls: certificate.as_ref().map(|(_, current)| Arc::clone(current)),
                     slots: connections.slots(),
                 };
                 threads.push(spawn(socket, context, stopping.clone())?);
@@ -205,7 +205,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// While the gateway drains, workers may go on to settle what they have claimed.
+    /// The claims API keeps running while the gateway drains, so that workers can settle.
     fn start_claims(
         &mut self,
         bound: BoundAddress,
@@ -232,8 +232,8 @@ impl Gateway {
         &self.addresses
     }
 
-    /// Puts another configuration in force from the next request on, and reads the files with
-    /// certificates again, for the next connections.
+    /// Applies another configuration from the next request on, and reads the certificates again
+    /// for the next connections. An error changes nothing.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
         let current = &self.snapshots.load().config;
         if config.listeners != current.listeners {
@@ -256,27 +256,27 @@ impl Gateway {
         let snapshot = ConfigSnapshot::build(config, &self.state)?;
         let read: Result<Vec<_>, _> =
             self.certificates.iter().map(|(files, _)| tls::server(files)).collect();
-        for ((_, shown), certificate) in self.certificates.iter().zip(read?) {
-            shown.store(certificate);
+        for ((_, current), certificate) in self.certificates.iter().zip(read?) {
+            current.store(certificate);
         }
         self.api_settings.replace(api_settings);
         self.snapshots.store(Arc::new(snapshot));
         Ok(())
     }
 
-    /// The longest time that [`stop`](Self::stop) waits for running requests.
+    /// Longest time that [`stop`](Self::stop) waits for running requests.
     pub fn drain(&self) -> Duration {
         self.snapshots.load().config.limits.drain.0
     }
 
-    /// Takes no more connections, and waits for running requests. Those that take longer than
-    /// the configured time are answered without their upstream, and marked as unknown.
+    /// Stops accepting connections, and waits for running requests. Those that take longer than
+    /// the configured time get a response without their upstream, and are marked as unknown.
     pub async fn stop(self) -> Drained {
         let end = Instant::now() + self.drain();
         self.stop.send_replace(Shutdown::Draining);
         let engine = &self.state.backend.engine;
         if timeout_at(end, self.connections.closed()).await.is_ok() {
-            // Work whose client has gone has the rest of the time.
+            // Work whose client has disconnected gets the rest of the time.
             let rest = end.saturating_duration_since(Instant::now()).max(CUT_OFF_TIME);
             return engine.drain(rest).await;
         }
@@ -286,7 +286,7 @@ impl Gateway {
     }
 }
 
-/// Dropped, a gateway ends as in a crash: running requests are not finished.
+/// A dropped gateway ends as in a crash: running requests are not finished.
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.stop.send_replace(Shutdown::Off);
@@ -306,7 +306,7 @@ impl std::fmt::Debug for Gateway {
     }
 }
 
-/// One for each listener, in their order; `None` without TLS.
+/// The certificate of each listener, in order; `None` without TLS.
 fn certificates(config: &Config) -> Result<Vec<Option<Certificate>>, TlsError> {
     let read = |files: &config::ServerTls| {
         Ok((files.clone(), Arc::new(ArcSwap::new(tls::server(files)?))))
@@ -314,7 +314,7 @@ fn certificates(config: &Config) -> Result<Vec<Option<Certificate>>, TlsError> {
     config.listeners.iter().map(|it| it.tls.as_ref().map(read).transpose()).collect()
 }
 
-fn threads_of(configured: usize) -> usize {
+fn thread_count(configured: usize) -> usize {
     let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if configured == 0 { cores() } else { configured }
 }
@@ -328,7 +328,7 @@ fn spawn(
     let runtime = runtime.map_err(StartError::Thread)?;
     let serve = move || {
         if let Err(error) = runtime.block_on(listener::serve(socket, context, stop)) {
-            tracing::error!(%error, "a listener ended");
+            tracing::error!(%error, "a listener has ended");
         }
     };
     thread::Builder::new().name("onceward".into()).spawn(serve).map_err(StartError::Thread)

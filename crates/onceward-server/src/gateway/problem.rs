@@ -1,4 +1,4 @@
-//! Refusals of the gateway itself (RFC 9457).
+//! The gateway's own error responses (RFC 9457).
 
 use http::{Response, StatusCode};
 use http_body_util::{Either, Full};
@@ -7,18 +7,19 @@ use onceward_http::{ProblemDetails, ProblemFormat};
 
 use super::proxy::ResponseBody;
 
-/// Why the upstream's answer is not there.
+/// A response of the gateway itself: [`ProblemDetails`] without the members that only the protocol
+/// sets, so that most of these responses are constants.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem<'a> {
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
     pub(super) title: &'a str,
     pub(super) detail: &'a str,
-    /// The same request can succeed later.
+    /// True if the same request can succeed later.
     pub(super) retryable: bool,
-    /// It may be sent again under the same key.
+    /// True if it may be sent again with the same key.
     pub(super) same_key: bool,
-    /// The operation that it is about.
+    /// The id of the operation.
     pub(super) operation: Option<OperationId>,
 }
 

@@ -1,4 +1,4 @@
-//! The inner service: asks the upstream, and says what is certain when it cannot.
+//! The inner service: sends requests to the upstream, and says whether a failed one was sent.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -29,25 +29,25 @@ use super::upgrade::Tunnel;
 use crate::net::{BrokenRequest, Client, RequestBody, SendError, Sent, TimeoutBody, TooSlow};
 use crate::telemetry::traces;
 
-/// The body of a response: the upstream's, or the gateway's own.
+/// The body of a response, from the upstream or from the gateway itself.
 pub(crate) type ResponseBody = Either<TimeoutBody<Incoming>, Full<Bytes>>;
 
-/// Asks the upstream.
+/// Sends requests to the upstream.
 ///
-/// It never sends a request twice. A request that was not sent at all, because no connection
-/// could be made, did not happen; one that was sent and not answered may have.
+/// It never sends a request twice. If no connection could be made, the request was not executed; if
+/// it was sent and not answered, it may have been.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     client: Client,
-    to: Arc<Destination>,
+    destination: Arc<Destination>,
     loop_detector: Arc<LoopDetector>,
 }
 
-/// Where requests go.
+/// The upstream and its settings.
 struct Destination {
     scheme: Scheme,
     authority: Authority,
-    /// Put before every request's path; empty, or without a slash at its end.
+    /// Path prefix of all requests; empty, or without a slash at the end.
     base: String,
     response_timeout: Duration,
     body_timeout: Duration,
@@ -59,7 +59,7 @@ impl Proxy {
     pub(crate) fn new(client: Client, snapshot: &ConfigSnapshot) -> Self {
         let upstream = &snapshot.config.upstream;
         let uri = &upstream.url.0;
-        let to = Destination {
+        let destination = Destination {
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
             authority: uri.authority().cloned().unwrap_or(Authority::from_static("127.0.0.1")),
             base: uri.path().trim_end_matches('/').to_owned(),
@@ -68,64 +68,69 @@ impl Proxy {
             http2: upstream.http2,
             format: Arc::clone(&snapshot.format),
         };
-        Self { client, to: Arc::new(to), loop_detector: Arc::clone(&snapshot.loop_detector) }
+        Self {
+            client,
+            destination: Arc::new(destination),
+            loop_detector: Arc::clone(&snapshot.loop_detector),
+        }
     }
 
-    async fn ask(self, request: Request<RequestBody>) -> Response<ResponseBody> {
+    async fn send(self, request: Request<RequestBody>) -> Response<ResponseBody> {
         let (mut head, body) = request.into_parts();
         let execution = head.extensions.remove::<Execution>();
         let operation = execution.as_ref().map(Execution::operation);
         let client = ClientSide { version: head.version, operation };
-        let (mut tunnel, mut hints) = (None, None);
+        let (mut tunnel, mut interim_sender) = (None, None);
         if let Some(peer) = head.extensions.remove::<Peer>() {
-            // A guarded request is answered, and not turned into a tunnel.
+            // A guarded request gets a response and never becomes a tunnel.
             if !client.is_guarded() {
-                tunnel = Tunnel::wanted(&mut head, peer.slot.clone());
+                tunnel = Tunnel::requested(&mut head, peer.slot.clone());
             }
             headers::prepare(&mut head, &peer);
-            hints = peer.hints;
+            interim_sender = peer.interim;
         }
         self.loop_detector.mark(&mut head.headers);
         if let Some(execution) = &execution {
             announce(&mut head, execution);
         }
         if let Some(tunnel) = &tunnel {
-            tunnel.ask(&mut head.headers);
+            tunnel.write_headers(&mut head.headers);
         }
         if let Some(trailers) = body.held_trailers() {
             headers::announce_trailers(&mut head.headers, trailers);
         }
         traces::inject(&mut head.headers);
-        if let Err(why) = self.to.address(&mut head) {
-            let mut refused = request_target::unclear(&why).response(&self.to.format);
+        if let Err(why) = self.destination.address(&mut head) {
+            let mut refused =
+                request_target::invalid_target(&why).response(&self.destination.format);
             refused.extensions_mut().insert(Fate::NothingHappened);
             return refused;
         }
         let mut request = Request::from_parts(head, body);
-        if let Some(hints) = hints {
-            on_informational(&mut request, move |interim| {
-                hints.send(interim.status(), interim.headers());
+        if let Some(sender) = interim_sender {
+            on_informational(&mut request, move |response| {
+                sender.send(response.status(), response.headers());
             });
         }
-        let asking = self.client.request(request);
-        match timeout(self.to.response_timeout, asking).await {
-            Ok(Ok(response)) => self.to.answer(response, tunnel, client),
-            Ok(Err(failed)) => self.to.unanswered(&failed, client),
-            Err(_late) => self.to.late(client),
+        let response = self.client.request(request);
+        match timeout(self.destination.response_timeout, response).await {
+            Ok(Ok(response)) => self.destination.answer(response, tunnel, client),
+            Ok(Err(failed)) => self.destination.unanswered(&failed, client),
+            Err(_late) => self.destination.late(client),
         }
     }
 }
 
-/// What of a request counts for its response.
+/// The properties of a request that its response depends on.
 #[derive(Clone, Copy)]
 struct ClientSide {
     version: Version,
-    /// The operation, where the request is guarded.
+    /// The operation, if the request is guarded.
     operation: Option<OperationId>,
 }
 
-/// Tells the upstream under which name its work goes, and by which fence. Asks for a coding that a
-/// replay can be decoded from.
+/// Sends the operation id and the fence to the upstream, and accepts only codings that a replay can
+/// be decoded from.
 fn announce(head: &mut Parts, execution: &Execution) {
     let operation = HeaderValue::try_from(execution.operation().to_string());
     if let Ok(operation) = operation {
@@ -136,14 +141,14 @@ fn announce(head: &mut Parts, execution: &Execution) {
 }
 
 impl Destination {
-    /// Turns the request towards the upstream.
+    /// Rewrites the target of a request to the upstream.
     fn address(&self, head: &mut Parts) -> Result<(), String> {
         let path = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let path = if self.base.is_empty() {
             head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
         } else {
-            if request_target::climbs(path) {
-                return Err("The path leads out of itself.".to_owned());
+            if request_target::has_parent_segment(path) {
+                return Err("The path leads above the base path of the service.".to_owned());
             }
             format!("{}{path}", self.base).parse().map_err(|why| format!("{why}"))?
         };
@@ -154,11 +159,11 @@ impl Destination {
         head.uri = uri.build().map_err(|why| why.to_string())?;
         head.version = if self.http2 { Version::HTTP_2 } else { Version::HTTP_11 };
         if self.http2 {
-            // Its place is taken by the authority.
+            // HTTP/2 has the authority instead.
             head.headers.remove(http::header::HOST);
             head.headers.remove(TRANSFER_ENCODING);
         } else if head.headers.contains_key(TRAILER) {
-            // A body of known length has no place for them.
+            // Only chunked bodies can have trailers.
             head.headers.insert(TRANSFER_ENCODING, CHUNKED);
         }
         Ok(())
@@ -172,7 +177,7 @@ impl Destination {
     ) -> Response<ResponseBody> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(tunnel) = tunnel else {
-                let why = "The upstream changed the protocol without being asked to.";
+                let why = "The upstream switched protocols without an upgrade request.";
                 return self.problem(StatusCode::BAD_GATEWAY, why, Sent::Maybe, client);
             };
             tunnel.join(&mut response);
@@ -190,7 +195,7 @@ impl Destination {
         if failed.is_caused_by::<BrokenRequest>() {
             return BROKEN.response(&self.format);
         }
-        tracing::warn!(upstream = %self.authority, error = %failed, "no answer");
+        tracing::warn!(upstream = %self.authority, error = %failed, "the upstream did not answer");
         let why = match failed.sent {
             Sent::No => {
                 "The service behind the gateway could not be reached. The request was \
@@ -198,14 +203,14 @@ impl Destination {
             }
             Sent::Maybe => {
                 "The request was sent to the service behind the gateway, and no \
-                whole answer came back. It may have been executed."
+                complete response came back. It may have been executed."
             }
         };
         self.problem(StatusCode::BAD_GATEWAY, why, failed.sent, client)
     }
 
     fn late(&self, client: ClientSide) -> Response<ResponseBody> {
-        tracing::warn!(upstream = %self.authority, "no answer in time");
+        tracing::warn!(upstream = %self.authority, "the upstream did not answer in time");
         let why = "The service behind the gateway did not answer in time. The request may have \
             been executed.";
         self.problem(StatusCode::GATEWAY_TIMEOUT, why, Sent::Maybe, client)
@@ -217,13 +222,13 @@ impl ClientSide {
         self.operation.is_some()
     }
 
-    /// Makes a response's head ready for the client.
+    /// Prepares the head of a response for the client.
     fn prepare(self, response: &mut Response<Incoming>) {
         headers::remove_hop_by_hop(response.headers_mut());
         if !self.is_guarded() {
-            // Else the layer takes it out; one that only observes still wants to know.
-            let said = response.headers_mut().remove(OUTCOME_HEADER);
-            if let Some(fate) = said.and_then(|value| Fate::of_header(&value)) {
+            // For guarded requests the layer removes it. Shadow mode needs its value.
+            let header = response.headers_mut().remove(OUTCOME_HEADER);
+            if let Some(fate) = header.and_then(|value| Fate::of_header(&value)) {
                 response.extensions_mut().insert(fate);
             }
         }
@@ -236,23 +241,23 @@ impl ClientSide {
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
-/// The client's own body was the trouble, and not the upstream. It streamed, so no key is in it.
+/// The client's body was too slow. Only bodies of requests without a key stream to the upstream.
 const TOO_SLOW: Problem<'static> = Problem {
     status: StatusCode::REQUEST_TIMEOUT,
     code: "REQUEST_TOO_SLOW",
     title: "The request is too slow",
-    detail: "The request's body came too slowly. The service may have seen the beginning of it.",
+    detail: "The request body did not arrive in time. The service may have received the beginning of it.",
     retryable: false,
     same_key: false,
     operation: None,
 };
 
-/// The same of a body that broke off, or whose chunks are malformed.
+/// The client's body was incomplete, or its chunks are malformed.
 const BROKEN: Problem<'static> = Problem {
     status: StatusCode::BAD_REQUEST,
     code: "INVALID_REQUEST_BODY",
     title: "The request body did not arrive whole",
-    detail: "The request's body broke off, or its chunks are malformed. The service may have seen \
+    detail: "The request body ended early, or its chunks are malformed. The service may have received \
              the beginning of it.",
     retryable: false,
     same_key: false,
@@ -260,8 +265,8 @@ const BROKEN: Problem<'static> = Problem {
 };
 
 impl Destination {
-    /// A refusal of the gateway itself, with what it means for the key: a request that was perhaps
-    /// executed needs the same key again, and one that was not sent may have it.
+    /// A response of the gateway itself. A request that may have been executed must be retried with
+    /// the same key; one that was not sent may be.
     fn problem(
         &self,
         status: StatusCode,
@@ -293,6 +298,6 @@ impl Service<Request<RequestBody>> for Proxy {
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let proxy = self.clone();
-        Box::pin(async move { Ok(proxy.ask(request).await) })
+        Box::pin(async move { Ok(proxy.send(request).await) })
     }
 }

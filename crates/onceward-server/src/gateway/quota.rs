@@ -1,5 +1,5 @@
-//! How much one caller, and all together, may use: of new keys, of keys that are kept, of
-//! bytes. Counted in this process, from its start on; the store's own limits are exact.
+//! Quotas of one caller and of all callers together: new keys a second, live keys, stored bytes.
+//! Usage is counted in this process, from its start on; the limits of the store are exact.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,18 +17,18 @@ use crate::telemetry::LogThrottle;
 
 const SHARDS: usize = 16;
 
-/// A shard with more callers than this forgets those of whom there is nothing to remember.
+/// A shard with more callers than this removes those without usage.
 const CALLERS_MAX: usize = 10_000;
 
-/// Some of all callers.
+/// A part of all callers.
 struct Shard {
     usages: HashMap<Box<str>, Usage>,
-    /// So many of them, and it is looked whom to forget. Twice as many as the last time left,
-    /// or every new caller would have all of them looked at.
+    /// Number of callers at which the next clean-up runs. Twice the number that the last one left,
+    /// so that not every new caller causes a clean-up.
     clean_at: usize,
 }
 
-/// Into so many parts retention is divided: keys are forgotten a part at a time.
+/// Number of parts of the retention time: usage expires one part at a time.
 const PARTS: usize = 24;
 
 /// The quotas of all callers.
@@ -38,43 +38,43 @@ pub(crate) struct Quota {
     retention: Duration,
     store: SharedStore,
     identity: Identity,
-    all: Mutex<Usage>,
+    total_usage: Mutex<Usage>,
     shards: [Mutex<Shard>; SHARDS],
     hasher: std::hash::RandomState,
-    caller_lines: Lines,
-    total_lines: Lines,
+    caller_throttles: Throttles,
+    total_throttles: Throttles,
 }
 
-/// What one caller uses.
+/// The usage of one caller, or of all.
 #[derive(Debug, Clone)]
 struct Usage {
-    /// New keys that it may still use.
+    /// New keys that are allowed now (a token bucket).
     tokens: f64,
-    /// When `tokens` was right.
+    /// Time at which `tokens` was computed.
     updated: Instant,
-    /// Keys and bytes by the time in which they were added, the newest at `part`.
+    /// Keys and bytes by the part of time in which they were added, the newest at `part`.
     live: [(u64, u64); PARTS],
     part: u64,
-    /// When `part` began.
+    /// Start of `part`.
     part_since: Instant,
 }
 
-/// Why a new key is refused.
+/// An exceeded quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Over {
+struct Exceeded {
     cap: Cap,
-    /// After this there is room again.
+    /// Time until a new key may be allowed again.
     wait: Duration,
 }
 
-/// What is limited.
+/// A limit of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cap {
     /// New keys a second.
     Rate,
     /// Keys within their retention.
     Keys,
-    /// Bytes of their responses.
+    /// Bytes of their stored responses.
     Bytes,
 }
 
@@ -88,34 +88,34 @@ impl Cap {
     }
 }
 
-/// Log lines about limits that are hit, for each of them.
+/// Throttles of the log lines about exceeded quotas, one for each limit.
 #[derive(Debug, Default)]
-struct Lines {
+struct Throttles {
     rate: LogThrottle,
     keys: LogThrottle,
     bytes: LogThrottle,
 }
 
-impl Lines {
-    /// Tells that a limit of the section `of` refused a new key.
-    fn refused(&self, of: &str, over: Over) {
-        let line = match over.cap {
+impl Throttles {
+    /// Logs that a limit of `section` refused a new key.
+    fn refused(&self, section: &str, exceeded: Exceeded) {
+        let throttle = match exceeded.cap {
             Cap::Rate => &self.rate,
             Cap::Keys => &self.keys,
             Cap::Bytes => &self.bytes,
         };
-        if let Some(times) = line.occurred() {
-            let setting = format!("{of}.{}", over.cap.setting());
+        if let Some(times) = throttle.occurred() {
+            let setting = format!("{section}.{}", exceeded.cap.setting());
             tracing::warn!(%setting, times, "over a quota: new keys get 429");
         }
     }
 }
 
-/// A limit that is hit, and where it is set.
-struct Refusal<'q> {
-    of: &'static str,
-    over: Over,
-    lines: &'q Lines,
+/// An exceeded quota, and the section that sets it.
+struct QuotaHit<'q> {
+    section: &'static str,
+    exceeded: Exceeded,
+    throttles: &'q Throttles,
 }
 
 impl Quota {
@@ -128,43 +128,51 @@ impl Quota {
         let empty = |_| Mutex::new(Shard { usages: HashMap::new(), clean_at: CALLERS_MAX });
         let (shards, hasher) = (std::array::from_fn(empty), Default::default());
         let (caller, total) = (quotas.caller(), quotas.total);
-        let all = Mutex::new(Usage::new(Instant::now(), &total));
-        let (caller_lines, total_lines) = Default::default();
+        let total_usage = Mutex::new(Usage::new(Instant::now(), &total));
+        let (caller_throttles, total_throttles) = Default::default();
         Self {
             caller,
             total,
             retention,
             store,
             identity,
-            all,
+            total_usage,
             shards,
             hasher,
-            caller_lines,
-            total_lines,
+            caller_throttles,
+            total_throttles,
         }
     }
 
-    /// What all callers use, brought up to date.
-    fn with_all<T>(&self, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
+    /// Runs `act` on the current usage of all callers, if it is limited.
+    fn with_total<T>(&self, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
         (self.total != QuotaLimits::NONE).then(|| {
-            let mut all = self.all.lock();
-            all.refresh(Instant::now(), &self.total, self.retention);
-            act(&mut all)
+            let mut usage = self.total_usage.lock();
+            usage.refresh(Instant::now(), &self.total, self.retention);
+            act(&mut usage)
         })
     }
 
-    /// What one caller uses, brought up to date.
+    /// Runs `act` on the current usage of one caller, if it is limited.
     fn with_caller<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> Option<T> {
         (self.caller != QuotaLimits::NONE).then(|| self.with_usage(scope, act))
     }
 
-    fn over(&self, scope: &Scope) -> Option<Refusal<'_>> {
-        let caller = self.with_caller(scope, |usage| usage.over(&self.caller, self.retention));
-        if let Some(over) = caller.flatten() {
-            return Some(Refusal { of: "quotas", over, lines: &self.caller_lines });
+    fn exceeded(&self, scope: &Scope) -> Option<QuotaHit<'_>> {
+        let caller = self.with_caller(scope, |usage| usage.exceeded(&self.caller, self.retention));
+        if let Some(exceeded) = caller.flatten() {
+            return Some(QuotaHit {
+                section: "quotas",
+                exceeded,
+                throttles: &self.caller_throttles,
+            });
         }
-        let total = self.with_all(|usage| usage.over(&self.total, self.retention)).flatten();
-        total.map(|over| Refusal { of: "quotas.total", over, lines: &self.total_lines })
+        let total = self.with_total(|usage| usage.exceeded(&self.total, self.retention)).flatten();
+        total.map(|exceeded| QuotaHit {
+            section: "quotas.total",
+            exceeded,
+            throttles: &self.total_throttles,
+        })
     }
 
     fn with_usage<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> T {
@@ -197,13 +205,13 @@ impl Admission for Quota {
         intent: &'a Intent,
     ) -> Pin<Box<dyn Future<Output = Result<(), Duration>> + Send + 'a>> {
         Box::pin(async move {
-            match self.over(&intent.scope) {
+            match self.exceeded(&intent.scope) {
                 None => Ok(()),
-                // A retry needs no new key, and gets its answer.
+                // A retry needs no new key and gets its response.
                 Some(_) if self.is_known(intent).await => Ok(()),
-                Some(Refusal { of, over, lines }) => {
-                    lines.refused(of, over);
-                    Err(over.wait)
+                Some(QuotaHit { section, exceeded, throttles }) => {
+                    throttles.refused(section, exceeded);
+                    Err(exceeded.wait)
                 }
             }
         })
@@ -211,13 +219,13 @@ impl Admission for Quota {
 
     fn granted(&self, scope: &Scope) {
         self.with_caller(scope, Usage::add_key);
-        self.with_all(Usage::add_key);
+        self.with_total(Usage::add_key);
     }
 
     fn kept(&self, scope: &Scope, bytes: usize) {
         let add = |usage: &mut Usage| usage.newest().1 += bytes as u64;
         self.with_caller(scope, add);
-        self.with_all(add);
+        self.with_total(add);
     }
 }
 
@@ -227,7 +235,7 @@ impl Usage {
         Self { tokens, updated: now, live: [(0, 0); PARTS], part: 0, part_since: now }
     }
 
-    /// Gives back what time has given back.
+    /// Refills tokens and expires usage up to `now`.
     fn refresh(&mut self, now: Instant, caps: &QuotaLimits, retention: Duration) {
         let passed = now.saturating_duration_since(self.updated).as_secs_f64();
         let rate = f64::from(caps.new_keys_per_second);
@@ -242,7 +250,7 @@ impl Usage {
             self.part += 1;
             *self.newest() = (0, 0);
         }
-        self.part_since = now; // all of it is past
+        self.part_since = now; // all parts have expired
     }
 
     fn add_key(&mut self) {
@@ -254,10 +262,10 @@ impl Usage {
         &mut self.live[(self.part % PARTS as u64) as usize]
     }
 
-    fn over(&self, caps: &QuotaLimits, retention: Duration) -> Option<Over> {
+    fn exceeded(&self, caps: &QuotaLimits, retention: Duration) -> Option<Exceeded> {
         if caps.new_keys_per_second > 0 && self.tokens < 1.0 {
             let missing = (1.0 - self.tokens) / f64::from(caps.new_keys_per_second);
-            return Some(Over { cap: Cap::Rate, wait: Duration::from_secs_f64(missing) });
+            return Some(Exceeded { cap: Cap::Rate, wait: Duration::from_secs_f64(missing) });
         }
         let (keys, bytes) = self.live.iter().fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
         let cap = if caps.live_keys > 0 && keys >= caps.live_keys {
@@ -267,7 +275,7 @@ impl Usage {
         } else {
             return None;
         };
-        Some(Over { cap, wait: retention / PARTS as u32 })
+        Some(Exceeded { cap, wait: retention / PARTS as u32 })
     }
 
     fn is_unused(&self, caps: &QuotaLimits) -> bool {
@@ -297,9 +305,9 @@ mod tests {
         let mut usage = Usage::new(start, &caps);
         usage.tokens -= 3.0;
         let wait = Duration::from_millis(100);
-        assert_eq!(usage.over(&caps, HOUR), Some(Over { cap: Cap::Rate, wait }));
+        assert_eq!(usage.exceeded(&caps, HOUR), Some(Exceeded { cap: Cap::Rate, wait }));
         usage.refresh(start + wait, &caps, HOUR);
-        assert_eq!(usage.over(&caps, HOUR), None);
+        assert_eq!(usage.exceeded(&caps, HOUR), None);
         usage.refresh(start + HOUR, &caps, HOUR);
         assert_eq!(usage.tokens, 3.0);
     }
@@ -311,9 +319,9 @@ mod tests {
             let mut usage = Usage::new(start, &caps);
             *usage.newest() = full;
             usage.refresh(start + HOUR * 9 / 10, &caps, HOUR);
-            assert_eq!(usage.over(&caps, HOUR).map(|over| over.cap), Some(expected));
+            assert_eq!(usage.exceeded(&caps, HOUR).map(|exceeded| exceeded.cap), Some(expected));
             usage.refresh(start + HOUR, &caps, HOUR);
-            assert_eq!(usage.over(&caps, HOUR), None, "{full:?}");
+            assert_eq!(usage.exceeded(&caps, HOUR), None, "{full:?}");
             assert!(usage.is_unused(&caps));
         }
     }
@@ -324,6 +332,6 @@ mod tests {
         let mut usage = Usage::new(Instant::now(), &none);
         usage.tokens -= 1000.0;
         *usage.newest() = (1 << 40, 1 << 40);
-        assert_eq!(usage.over(&none, HOUR), None);
+        assert_eq!(usage.exceeded(&none, HOUR), None);
     }
 }

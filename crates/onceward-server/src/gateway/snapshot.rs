@@ -1,4 +1,4 @@
-//! What a configuration makes of the gateway: the layer, and what stands around it.
+//! A configuration, ready to serve: the layer and what the gateway adds around it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
 use crate::backend::Backend;
 use crate::config::{self, Config, NotSet, QuotaLimits, Quotas, ScopeSource, environment};
 
-/// A configuration, ready to serve. A reload makes a new one on the same engine.
+/// A configuration, ready to serve. A reload builds a new one on the same engine.
 pub(crate) struct ConfigSnapshot {
     pub(crate) config: Config,
     pub(crate) layer: OncewardLayer,
     pub(crate) body_budget: BodyBudget,
-    /// Which pages may read refusals.
+    /// Origins that may read refusals.
     pub(crate) cors: Cors,
-    /// How the gateway's own refusals are written.
+    /// The format of the gateway's own refusals.
     pub(crate) format: Arc<ProblemFormat>,
     pub(crate) loop_detector: Arc<LoopDetector>,
 }
 
-/// What outlives reloads.
+/// The state that outlives reloads.
 pub(crate) struct GatewayState {
     pub(crate) backend: Backend,
     body_budget: BodyBudget,
@@ -49,29 +49,29 @@ impl GatewayState {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// The layer refuses its rules.
+    /// The layer refuses the rules.
     #[error(transparent)]
     Layer(#[from] InvalidLayer),
-    /// A file that it names cannot be read.
+    /// A file cannot be read.
     #[error("{path}: {why}")]
     File {
-        /// Which file.
+        /// The file.
         path: std::path::PathBuf,
-        /// Why not.
+        /// The cause.
         why: String,
     },
-    /// An environment variable that it names is not there.
+    /// An environment variable is not set.
     #[error(transparent)]
     Environment(#[from] NotSet),
-    /// The keys that tokens are verified by.
+    /// The keys that verify tokens are invalid.
     #[error("[scope.jwt]: {0}")]
     Jwks(#[from] InvalidJwks),
-    /// Tokens of the APIs.
+    /// The tokens of the APIs cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokensError),
 }
 
-/// What the APIs need of a configuration.
+/// The settings of the APIs in a configuration.
 pub(crate) fn api_settings(config: &Config) -> Result<ApiSettings, SnapshotError> {
     let retention = Arc::new(RetentionRules::of(config));
     Ok(ApiSettings { tokens: Tokens::read(&config.tokens)?, retention })
@@ -101,7 +101,7 @@ impl ConfigSnapshot {
         Ok(Self { layer, config, body_budget, cors, format, loop_detector })
     }
 
-    /// Takes out of a request what only trusted peers may say.
+    /// Removes the headers of a request that are only accepted from trusted peers.
     pub(crate) fn distrust<B>(&self, request: &mut Request<B>, peer: &Peer) {
         if peer.trusted {
             return;
@@ -115,8 +115,8 @@ impl ConfigSnapshot {
     }
 }
 
-/// The quotas that can be counted: where all callers are one, what one of them may use would
-/// hold for everybody.
+/// The quotas in force. With a single tenant all callers are one, so only the total applies: a
+/// quota per caller would limit all of them together.
 fn quotas(config: &Config) -> Quotas {
     match config.scope.single_tenant {
         true => Quotas { total: config.quotas.total, ..Quotas::UNLIMITED },

@@ -1,4 +1,4 @@
-//! WebSockets and the like: once both sides have agreed, bytes pass in both directions.
+//! WebSockets and other upgrades: once both sides have switched, bytes pass in both directions.
 
 use http::Response;
 use http::header::{CONNECTION, HeaderMap, HeaderValue, UPGRADE};
@@ -9,25 +9,25 @@ use hyper_util::rt::TokioIo;
 
 use super::headers::{self, ConnectionSlot};
 
-/// A change of protocol that a client asks for.
+/// An upgrade that a client has requested.
 pub(super) struct Tunnel {
     protocol: HeaderValue,
     client: OnUpgrade,
-    /// It is a connection for as long as it lasts.
+    /// A tunnel counts as a connection while it lasts.
     slot: Option<ConnectionSlot>,
 }
 
 impl Tunnel {
-    /// Takes the wish for one out of a request. There is none for HTTP itself: who has a
-    /// tunnel that speaks HTTP talks past the gateway.
-    pub(super) fn wanted(head: &mut Parts, slot: Option<ConnectionSlot>) -> Option<Self> {
+    /// Takes the upgrade out of a request. HTTP itself is not allowed as the protocol: its requests
+    /// would bypass the gateway.
+    pub(super) fn requested(head: &mut Parts, slot: Option<ConnectionSlot>) -> Option<Self> {
         let protocol = protocol(&head.headers).filter(|protocol| !speaks_http(protocol))?;
         let client = head.extensions.remove::<OnUpgrade>()?;
         Some(Self { protocol, client, slot })
     }
 
-    /// Puts the wish into a request's headers.
-    pub(super) fn ask(&self, headers: &mut HeaderMap) {
+    /// Writes the upgrade into the headers of a request.
+    pub(super) fn write_headers(&self, headers: &mut HeaderMap) {
         announce(headers, self.protocol.clone());
     }
 
@@ -38,7 +38,7 @@ impl Tunnel {
         let (client, slot) = (self.client, self.slot);
         let upstream = hyper::upgrade::on(response);
         tokio::spawn(async move {
-            pass(client, upstream).await;
+            copy(client, upstream).await;
             drop(slot);
         });
     }
@@ -47,8 +47,8 @@ impl Tunnel {
 fn protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let names = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let mut names = names.flat_map(|names| names.split(','));
-    let asked = names.any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
-    headers.get(UPGRADE).filter(|_| asked).cloned()
+    let is_upgrade = names.any(|name| name.trim().eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| is_upgrade).cloned()
 }
 
 fn speaks_http(protocols: &HeaderValue) -> bool {
@@ -64,11 +64,11 @@ fn announce(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(UPGRADE, protocol);
 }
 
-async fn pass(client: OnUpgrade, upstream: OnUpgrade) {
+async fn copy(client: OnUpgrade, upstream: OnUpgrade) {
     let (client, upstream) = match tokio::try_join!(client, upstream) {
         Ok(both) => both,
         Err(error) => {
-            tracing::debug!(%error, "a change of protocol did not come about");
+            tracing::debug!(%error, "an upgrade failed");
             return;
         }
     };

@@ -1,4 +1,4 @@
-//! One thread of the gateway: its runtime, its connections, its pool to the upstream.
+//! The service stack of one thread of the gateway, with its own connections to the upstream.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use super::snapshot::ConfigSnapshot;
 use crate::net::{Client, TimeoutBody, TlsError};
 use crate::telemetry::traces;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) type AnswerBody = onceward_http::Body<ResponseBody>;
 
-/// Answers requests by the configuration of the moment.
+/// Answers requests with the configuration in force.
 pub(crate) struct Worker {
     snapshots: Arc<ArcSwap<ConfigSnapshot>>,
     current: Mutex<ServiceStack>,
 }
 
-/// What one configuration makes of a request.
+/// The services of one configuration.
 #[derive(Clone)]
 struct ServiceStack {
     snapshot: Arc<ConfigSnapshot>,
@@ -46,7 +46,7 @@ impl Worker {
         Ok(Self { snapshots, current })
     }
 
-    /// Answers one request, in the trace that it came with.
+    /// Answers one request, in the trace of its caller.
     pub(crate) async fn answer(
         &self,
         request: Request<Incoming>,
@@ -62,7 +62,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 answer = stack.walk(request, peer, &cut) => answer,
-                // What has begun goes on without an answer, until the engine's drain marks it.
+                // The handler goes on without a response, until the engine's drain marks it unknown.
                 () = cut_off(stop) => {
                     Ok(cut.problem().response(&snapshot.format).map(AnswerBody::passed))
                 }
@@ -80,7 +80,7 @@ impl Worker {
         Ok(response)
     }
 
-    /// Refuses a request by the configuration of the moment.
+    /// Refuses a request, with the configuration in force.
     pub(crate) fn refuse<B>(
         &self,
         problem: Problem<'_>,
@@ -94,7 +94,7 @@ impl Worker {
         refused
     }
 
-    /// Made anew after a reload. One that cannot be made leaves the one before in place.
+    /// The current stack, rebuilt after a reload. If that fails, the previous one stays.
     fn stack(&self) -> ServiceStack {
         let snapshot = self.snapshots.load();
         let mut current = self.current.lock();
@@ -148,7 +148,7 @@ impl ServiceStack {
         let pause = limits.body_timeout.0;
         let answer =
             self.service.call(request.map(|body| TimeoutBody::request(body, pause, total))).await;
-        drop(reserved); // what was read is gone
+        drop(reserved); // the body is no longer in memory
         answer
     }
 

@@ -64,7 +64,7 @@ fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
     target.ok(&[&release[..], &["--yes"]].concat());
     target.ok(&[&resolve[..], &reason].concat());
     let again = ["records", "release", &missed_id, "--reason", "no", "--yes"];
-    assert!(target.fails(&again).contains("There is nothing to decide"));
+    assert!(target.fails(&again).contains("The outcome is not unknown"));
     let trail = target.ok(&["operations", "trail", "--json"]).json();
     let output: Vec<_> = trail.as_array().unwrap().iter().map(decision).collect();
     let evidence = output[1][3].clone();
@@ -82,7 +82,7 @@ fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
     assert_eq!(ours.len(), 2);
     let id = ours[0]["operation_id"].as_str().unwrap();
     let refused = target.fails(&["records", "release", id, "--reason", "no", "--yes"]);
-    assert!(refused.contains("There is no such thing"), "{refused}");
+    assert!(refused.contains("Not found"), "{refused}");
 
     stored(target);
 }

@@ -13,7 +13,7 @@ fn a_store_that_is_down_is_named_with_what_to_do() {
     let gateway = Gateway::start(server.url(), CountingService::open().address, directory.path());
     server.stop().unwrap();
     let output = Target::Store(server.url().to_owned()).fails(&["records", "list"]);
-    assert!(output.contains("see that the server runs"), "{output}");
+    assert!(output.contains("check that the server runs"), "{output}");
     let output = Target::Admin(gateway.admin).fails(&["records", "list"]);
     assert!(output.contains("The store is unavailable"), "{output}");
     drop(gateway);
@@ -40,7 +40,7 @@ fn a_directory_that_a_gateway_has_open_is_asked_for_at_the_gateway() {
     }
     let mut wrong = Target::Admin(gateway.admin).command(&["records", "list"]);
     let output = finish(wrong.env("ONCEWARD_TOKEN", "guessed-0123456789")).err;
-    assert!(output.contains("A token is needed"), "{output}");
+    assert!(output.contains("A token is required"), "{output}");
     let output = finish(wrong.env_remove("ONCEWARD_TOKEN")).err;
     assert!(output.contains("ONCEWARD_TOKEN") && output.contains("[[tokens]]"), "{output}");
 }

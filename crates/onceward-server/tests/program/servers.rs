@@ -45,7 +45,7 @@ fn a_store_that_is_down_at_the_start_is_named_with_what_to_do() {
     for (scheme, path) in [("redis", "/0"), ("redis-cluster", ""), ("postgres", "/shop")] {
         let output = does_not_start(&format!("{scheme}://shop:{CANARY}@{place}{path}"));
         assert!(output.contains(&format!("{scheme}://{place}")), "{output}");
-        assert!(output.contains("see that the server runs"), "{output}");
+        assert!(output.contains("check that the server runs"), "{output}");
     }
 }
 

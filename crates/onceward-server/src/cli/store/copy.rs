@@ -38,8 +38,8 @@ impl CopyArgs {
         let from = of_url(&self.from)?.store;
         must_exist(&from)?;
         let failure = |error: backend::OpenError| Failure::Error(error.to_string());
-        let from = backend::open_beside(&from).await.map_err(failure)?;
-        let to = backend::open_beside(&of_url(&self.to)?.store).await.map_err(failure)?;
+        let from = backend::open_for_command(&from).await.map_err(failure)?;
+        let to = backend::open_for_command(&of_url(&self.to)?.store).await.map_err(failure)?;
         let mut interrupt = Interrupt::listen()?;
         copy(&from, &to, &mut interrupt).await?;
         if self.verify { compare(&from, &to, &mut interrupt).await } else { Ok(()) }

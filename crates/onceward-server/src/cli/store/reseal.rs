@@ -14,7 +14,7 @@ const CHUNK: usize = 100;
 
 pub(super) async fn reseal(settings: &config::Store) -> Fallible {
     must_exist(settings)?;
-    let store = backend::open_seals(settings).await.map_err(|error| error.to_string())?;
+    let store = backend::open_sealed(settings).await.map_err(|error| error.to_string())?;
     let Some(store) = store else {
         return Err("no sealing keys: the configuration sets neither store.sealing_keys_file nor \
                     store.sealing_keys_env"
