@@ -10,10 +10,10 @@
 //!   --directory PATH  on which disk; 1 M records take about 2 GB
 //! ```
 //!
-//! Every operation is answered after an fsync that covers it. The limit appends the very
-//! batches that the store made (as many bytes, as many calls) to a file written before, with
-//! one fdatasync each, and does nothing else. Both take turns, because a disk is not the same
-//! a second later; the ratio is the median of the turns'. Only ratios of one run count.
+//! Every operation is answered after an fsync that covers it. The limit appends the same batches as
+//! the store (as many bytes, as many calls) to a file that was written before, with one fdatasync
+//! each, and does nothing else. Both take turns, because a disk's speed changes from second to
+//! second; the ratio is the median over the turns. Only ratios of one run are comparable.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops at a failure")]
 
@@ -30,14 +30,14 @@ use onceward_core::{
     OwnerToken, RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store as _,
     StoreAdmin as _, SystemAmbient, Tag, Timestamp,
 };
-use onceward_stores::embedded::{Disk, EmbeddedStore, MachineDisk, Settings, Surroundings};
+use onceward_stores::embedded::{Disk, EmbeddedStore, Environment, Settings, SystemDisk};
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
 const OUTCOME_BYTES: usize = 1024;
 const TURNS: usize = 5;
 const RAW_BYTES: u64 = 64 << 20;
-/// Records between two lines about a long phase.
+/// Records between two lines of progress.
 const TELL_EVERY: u64 = 1_000_000;
 
 fn main() {
@@ -94,7 +94,7 @@ impl Options {
 /// A store whose log is counted.
 struct Counted {
     directory: TempDir,
-    /// What the limit writes into: beside the store.
+    /// The file of the limit, beside the store.
     raw: PathBuf,
     disk: Arc<CountingDisk>,
 }
@@ -107,16 +107,16 @@ impl Counted {
 
     fn open(&self) -> Arc<EmbeddedStore> {
         let disk = Arc::clone(&self.disk) as _;
-        let surroundings = Surroundings { disk, ..Surroundings::default() };
+        let environment = Environment { disk, ..Environment::default() };
         let settings = Settings::default();
-        Arc::new(EmbeddedStore::open_in(self.store(), settings, surroundings).unwrap())
+        Arc::new(EmbeddedStore::open_in(self.store(), settings, environment).unwrap())
     }
 
     fn store(&self) -> PathBuf {
         self.directory.path().join("store")
     }
 
-    /// The store and its limit, in turns.
+    /// Measures the store and its limit, in turns.
     async fn measure(&self, store: &Arc<EmbeddedStore>, tasks: usize, seconds: f64) -> Limit {
         let (mut all, mut limit) = (Measured::default(), Limit::new(&self.raw));
         for _ in 0..TURNS {
@@ -134,7 +134,7 @@ impl Counted {
     }
 }
 
-/// On an empty store.
+/// Measures an empty store.
 async fn fresh(options: &Options) {
     println!("claim + complete, {OUTCOME_BYTES} byte outcomes, fresh");
     for tasks in &options.tasks {
@@ -148,7 +148,7 @@ async fn fresh(options: &Options) {
     println!("  memory {}", memory());
 }
 
-/// Beside many records.
+/// Measures a store that has many records.
 async fn full(options: &Options) {
     println!("beside {} records", options.present);
     let counted = Counted::new(options);
@@ -200,7 +200,7 @@ async fn preload(store: &Arc<EmbeddedStore>, count: u64) {
     }
 }
 
-/// What is measured: two calls that each answer after an fsync.
+/// A store under test: two calls that each return after an fsync.
 trait Target: Send + Sync + 'static {
     type Granted: Send;
     fn claim(&self) -> impl Future<Output = Self::Granted> + Send;
@@ -221,7 +221,8 @@ impl Measured {
         self.claim_micros.extend(other.claim_micros);
     }
 
-    /// Beside the limit: the share in the middle turn, and in the lowest and highest.
+    /// Prints the results, with the share of the limit in the median turn, and in the lowest and
+    /// highest.
     fn print(mut self, name: &str, ratios: &[f64]) {
         self.claim_micros.sort_unstable();
         let at = |share: f64| {
@@ -341,24 +342,24 @@ impl CountingDisk {
 
 impl Disk for CountingDisk {
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // Not the zeros of new segments, which are not part of a batch.
+        // Without the zeros of new segments, which are not part of a batch.
         if bytes.len() != 1 << 20 {
             self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
-        MachineDisk.write(file, bytes, offset)
+        SystemDisk.write(file, bytes, offset)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
-        MachineDisk.sync(file)
+        SystemDisk.sync(file)
     }
 
     fn free_bytes(&self, directory: &Path) -> io::Result<u64> {
-        MachineDisk.free_bytes(directory)
+        SystemDisk.free_bytes(directory)
     }
 }
 
-/// What the disk allows: the same batches, and nothing else.
+/// The limit of the disk: the same batches, and nothing else.
 struct Limit {
     file: File,
     operations: f64,
@@ -370,7 +371,7 @@ struct Limit {
 }
 
 impl Limit {
-    /// A file written before, once: filling it keeps a disk busy for a while.
+    /// Fills a file once: that keeps a disk busy for a while.
     fn new(path: &Path) -> Self {
         let file = File::create(path).unwrap();
         let zeros = vec![0; 1 << 20];
@@ -431,10 +432,10 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// A database that is given whatever has queued up in one transaction.
+/// A database that writes all queued calls in one transaction.
 trait Database: Send + 'static {
     fn open(directory: &Path) -> Self;
-    /// Looks each key up, and writes it.
+    /// Reads each key, and writes it.
     fn transaction(&mut self, writes: &[Write]);
 }
 
@@ -548,7 +549,7 @@ impl Database for Redb {
     }
 }
 
-/// A clock that the churn moves a window at a time.
+/// A clock that the churn moves by one window at a time.
 #[derive(Default)]
 struct Moved(AtomicU64);
 
@@ -558,14 +559,13 @@ impl Clock for Moved {
     }
 }
 
-/// Bytes on disk after two and a half windows of retention, in steps of a tenth.
+/// Measures bytes on disk over two and a half windows of retention, in steps of a tenth.
 async fn churn(options: &Options) {
     let (directory, window) = (options.temporary(), options.churn);
     println!("churn: 2.5 windows of {window} records");
     let clock = Arc::new(Moved::default());
-    let surroundings = Surroundings { clock: Arc::clone(&clock) as _, ..Surroundings::default() };
-    let store =
-        EmbeddedStore::open_in(directory.path(), Settings::default(), surroundings).unwrap();
+    let environment = Environment { clock: Arc::clone(&clock) as _, ..Environment::default() };
+    let store = EmbeddedStore::open_in(directory.path(), Settings::default(), environment).unwrap();
     let store = Arc::new(store);
     let print = |when: &str, stats: onceward_core::Stats| {
         let (bytes, records) = (disk_bytes(directory.path()), stats.records.max(1));
@@ -617,7 +617,7 @@ fn disk_bytes(path: &Path) -> u64 {
         .map(|entry| match entry.metadata() {
             Ok(found) if found.is_dir() => disk_bytes(&entry.path()),
             Ok(found) => found.len(),
-            // Cleaned up meanwhile.
+            // Removed meanwhile.
             Err(_) => 0,
         })
         .sum()

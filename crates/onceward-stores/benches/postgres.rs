@@ -8,10 +8,10 @@
 //!   --purge 1000      thousands of expired records to purge under traffic; 0 leaves it out
 //! ```
 //!
-//! An operation is a claim of a new key and its completion with 1 KiB, each answered after a
-//! commit with fsync. pgbench runs `claim.sql` and `settle.sql` as they are, prepared, over as
-//! many connections. Both take turns; the ratio is the median of the turns'. Only ratios of one
-//! run count.
+//! An operation is a claim of a new key and its completion with 1 KiB, each answered after a commit
+//! with fsync. pgbench runs `claim.sql` and `settle.sql` as they are, prepared, over as many
+//! connections. Both take turns; the ratio is the median over the turns. Only ratios of one run are
+//! comparable.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops at a failure")]
 
@@ -83,13 +83,13 @@ async fn open(server: &Server, settings: Settings) -> Arc<PostgresStore> {
 
 fn settings(name: &str, options: &Options) -> Settings {
     let schema = Schema::new(name).unwrap();
-    // What is measured is not to end by a timeout on a busy machine.
+    // A busy machine must not end the measurement by a timeout.
     let (call_timeout, statement_timeout) = (Duration::from_secs(20), Duration::from_secs(15));
     let connections = options.connections;
     Settings { schema, connections, call_timeout, statement_timeout, ..Settings::default() }
 }
 
-/// One call a statement, as many tasks as connections: what the way to the server costs.
+/// One call in each statement, and as many tasks as connections: the cost of a round trip.
 async fn alone(options: &Options, server: &Server) {
     let settings = Settings { batch_calls_max: 1, ..settings("alone", options) };
     let store = open(server, settings).await;
@@ -120,7 +120,7 @@ async fn compare(
     tasks: usize,
     bench: &PgBench,
 ) {
-    // Statements are prepared and pages are there.
+    // Warms up: statements are prepared, and pages are in memory.
     load(store, tasks, Duration::from_millis(500)).await;
     let mut turns = Vec::new();
     for _ in 0..TURNS {
@@ -142,7 +142,7 @@ async fn compare(
     );
 }
 
-/// What a load came to: operations a second, and milliseconds of a claim.
+/// The result of a load: operations a second, and milliseconds of a claim.
 #[derive(Clone, Copy)]
 struct Load {
     rate: f64,
@@ -171,7 +171,7 @@ async fn load(store: &Arc<PostgresStore>, tasks: usize, time: Duration) -> Load 
     Load { rate: claims.len() as f64 / took.as_secs_f64(), p50: at(0.5), p99: at(0.99) }
 }
 
-/// How long each claim took.
+/// Returns how long each claim took.
 async fn claim_and_complete(store: Arc<PostgresStore>, stop: Arc<AtomicBool>) -> Vec<Duration> {
     let ambient = SystemAmbient::new();
     let scope = Scope::new("tenant", "caller", "payments.create").unwrap();
@@ -221,7 +221,7 @@ impl PgBench {
         Self { script, url, connections: options.connections }
     }
 
-    /// Operations a second.
+    /// Returns operations a second.
     fn run(&self, seconds: f64) -> f64 {
         let body = format!("body=\\x{}", "78".repeat(OUTCOME_BYTES));
         let seconds = (seconds.ceil() as u64).max(1).to_string();
@@ -289,20 +289,21 @@ fn pair(schema: &str) -> String {
     format!("\\set a {random}\n\\set b {random}\n{claim}\n\\gset c_\n{settle};\n")
 }
 
-/// A statement with expressions in the place of its parameters.
+/// A statement with expressions in place of its parameters.
 fn statement(sql: &str, schema: &str, values: &[&str]) -> String {
     let lines = sql.lines().filter(|line| !line.trim_start().starts_with("--"));
     let mut text = lines.collect::<Vec<_>>().join(" ").replace("{schema}", schema);
     text = text.replace("{columns}", include_str!("../src/postgres/sql/columns.sql").trim());
+    text = text.replace("{sentinel}", "decode(repeat('ff', 32), 'hex')");
     for (position, value) in values.iter().enumerate().rev() {
         text = text.replace(&format!("${}", position + 1), value);
     }
     text.replace('\n', " ").trim_end().to_owned()
 }
 
-/// How many updates left the indexes alone, and what the statements of pgbench made.
+/// Describes how many updates touched no index, including those of pgbench.
 async fn size(server: &Server, schema: &str) -> String {
-    // The server counts with a delay of about a second.
+    // The server's statistics lag by about a second.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let sql = format!(
         "SELECT round(100.0 * n_tup_hot_upd / greatest(n_tup_upd, 1), 1) FROM pg_stat_user_tables \
@@ -353,7 +354,7 @@ async fn purge_all(store: Arc<PostgresStore>) -> (usize, f64) {
     }
 }
 
-/// Expired records, made by the server itself.
+/// Expired records, inserted by the server itself.
 fn fill(server: &Server, count: usize) {
     let sql = format!(
         "INSERT INTO purged.idempotency_record (id, operation_id, owner_token, fence, version, \

@@ -8,10 +8,11 @@
 //! ```
 //!
 //! A pair is a claim of a new key and its settlement with 1 KiB. `redis-benchmark` sends the same
-//! scripts with arguments of the same size, each over a connection a client without pipelining, as
-//! it can send only one command at a time: first claims of random keys, then settlements of
-//! records that were prepared. Its pair takes what one of each takes. Both take turns on one server with an append-only
-//! file synced every second; the ratio is the median of the turns'. Only ratios of one run count.
+//! scripts with arguments of the same size, one connection for each client, without pipelining. It
+//! can repeat only one command at a time: first claims of random keys, then settlements of prepared
+//! records; the time of its pair is the sum of both. Store and benchmark take turns on one server
+//! with an append-only file that is synced every second; the ratio is the median over the turns.
+//! Only ratios of one run are comparable.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops at a failure")]
 
@@ -161,14 +162,14 @@ async fn pair(store: &RedisStore, ambient: &SystemAmbient, bytes: usize) -> Reco
     id
 }
 
-/// Pairs a second, from one of each; `None` without the program.
+/// Pairs a second, computed from claims and settlements; `None` without the program.
 fn pairs_of_redis_benchmark(
     server: &Server,
     clients: usize,
     seconds: f64,
     about: f64,
 ) -> Option<f64> {
-    // As many as the store did, so that both take about as long.
+    // As many calls as the store made, so that both take about as long.
     let calls = (about * seconds).max(1_000.0) as u64;
     told(server, &["HSET", "b:{1}:mark", "epoch", "epoch", "open_at", "0"]);
     let hash = text(told(server, &["SCRIPT", "LOAD", CLAIM]));
@@ -179,7 +180,7 @@ fn pairs_of_redis_benchmark(
     );
     let claims = rate(server, clients, calls, u64::MAX, &hash, &words)?;
 
-    // Four times as many as are settled: few are met twice.
+    // Four times as many records as settlements, so that few are settled twice.
     told(server, &["FLUSHALL"]);
     told(server, &["FUNCTION", "FLUSH"]);
     told(server, &["HSET", "b:{1}:mark", "epoch", "epoch", "open_at", "0"]);
@@ -214,7 +215,7 @@ fn prepare(server: &Server, count: u64) {
     }
 }
 
-/// Calls a second of `redis-benchmark`.
+/// Runs `redis-benchmark`, and returns calls a second.
 fn rate(
     server: &Server,
     clients: usize,
@@ -229,14 +230,14 @@ fn rate(
     command.args(["-n", &calls.to_string(), "-r", &keys.to_string(), "--csv", "EVALSHA", hash]);
     let output = command.args(words.split_whitespace()).output().ok()?;
     let told = String::from_utf8_lossy(&output.stdout);
-    // The name is quoted and has commas; the first number after it is the rate.
+    // The name is quoted and contains commas; the rate is the first number after it.
     let line = told.lines().rfind(|line| line.contains("EVALSHA")).expect("a line of results");
     let numbers: Vec<_> = line.rsplit("\",\"").collect();
     let rate = numbers[numbers.len() - 2].trim_matches('"');
     Some(rate.parse().unwrap_or_else(|_| panic!("no rate in {line}")))
 }
 
-/// What a record takes: its key, and its share of the index.
+/// Prints the size of a record: its key, and its share of the index.
 async fn sizes(server: &Server) {
     told(server, &["FLUSHALL"]);
     told(server, &["FUNCTION", "FLUSH"]);

@@ -1,5 +1,5 @@
-//! Replays: by PostgreSQL alone, by Redis alone, by both as tiers, and what `redis-benchmark`
-//! makes of plain `GET`s of the same size, in one run.
+//! Replays by PostgreSQL alone, by Redis alone, and by both as tiers, beside plain `GET`s of the
+//! same size by `redis-benchmark`, in one run.
 //!
 //! ```text
 //! cargo xtask bench tiered [option…]
@@ -8,8 +8,8 @@
 //!   --turns 5         how often they take turns
 //! ```
 //!
-//! A replay is a claim of one of 1,000 keys that were completed with 1 KiB. Ratios are medians of
-//! the turns'. Only ratios of one run count.
+//! A replay is a claim of one of 1,000 keys that were completed with 1 KiB. Ratios are medians over
+//! the turns. Only ratios of one run are comparable.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark stops at a failure")]
 
@@ -26,7 +26,7 @@ use onceward_core::{
 use onceward_services::{Server, ask};
 use onceward_stores::postgres::{self, PostgresStore};
 use onceward_stores::redis::{self, RedisStore};
-use onceward_stores::tiered::{self, Tiered};
+use onceward_stores::tiered::{self, TieredStore};
 
 const KEYS: u64 = 1_000;
 const DAY: Retention = Retention { keep: Duration::from_secs(86_400), tombstone: Duration::ZERO };
@@ -84,7 +84,7 @@ async fn open(postgres: &Server, redis: &Server) -> Stores {
     let authority = PostgresStore::open(postgres.url(), schema("behind")).await.unwrap();
     let cached = RedisStore::open(redis.url(), redis::Settings::default()).await.unwrap();
     let settings = tiered::Settings { timeout: Duration::from_secs(2), ..Default::default() };
-    let tiered = Tiered::open(Arc::new(authority), redis.url(), settings).await.unwrap();
+    let tiered = TieredStore::open(Arc::new(authority), redis.url(), settings).await.unwrap();
     [Arc::new(alone), Arc::new(cached), Arc::new(tiered)]
 }
 

@@ -1,12 +1,12 @@
-//! Records as bytes: our own layout, so that no derive can change what is on disk.
+//! Records as bytes, in a layout of our own that no change of a derive can alter.
 //!
 //! ```text
 //! version u8 | minimum reader u8 | flags u8 | state u8 | times and ids | texts | checksum u64
 //! ```
 //!
-//! Numbers are little-endian, texts carry their lengths, and the checksum covers the record's
-//! id too, so a record that ended up under another id is noticed. A newer release may add
-//! fields before the checksum and keep the minimum reader: this reader skips them.
+//! Numbers are little-endian, texts have their lengths, and the checksum covers the record's id
+//! too, so a record that is stored under another id is noticed. A newer release may add fields
+//! before the checksum and keep the minimum reader: this reader skips them.
 
 use bytes::Bytes;
 use onceward_core::{
@@ -16,9 +16,9 @@ use onceward_core::{
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
-/// What this release writes, and the newest that it surely understands.
+/// Format that this release writes, and the newest that it understands for certain.
 pub(crate) const VERSION: u8 = 1;
-/// The oldest release that understands what this one writes.
+/// Oldest format whose readers understand what this release writes.
 const MINIMUM_READER: u8 = 1;
 
 const CHECKSUM_BYTES: usize = 8;
@@ -27,25 +27,25 @@ const TAKEN_OVER: u8 = 1;
 const HAS_KEY: u8 = 2;
 const HAS_RESOURCE: u8 = 4;
 
-/// One opening of the store: a running record of an earlier one has lost its owner.
+/// Number of an opening of the store. A running record of an earlier boot has lost its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Boot(pub(crate) u64);
 
-/// The life that the store is in, as records are read in it.
+/// The boot in which records are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct CurrentBoot {
     pub(crate) boot: Boot,
-    /// When it began: every lease of an earlier life has lapsed by then.
+    /// Start of this boot: every lease of an earlier boot has lapsed by then.
     pub(crate) since: Timestamp,
 }
 
-/// A record as it was read.
+/// A decoded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Decoded {
     pub(crate) record: Record,
-    /// The state that it was stored in.
+    /// The state that is stored.
     pub(crate) state: StateName,
-    /// As it is encoded.
+    /// Encoded length.
     pub(crate) bytes: usize,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Undecodable {
     Field(&'static str),
 }
 
-/// Appends a record to `out`. `boot` is the life in which it runs, if it is running.
+/// Appends a record to `out`. `boot` is stored with a running record.
 pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
     let start = out.len();
     let resource = record.state.outcome().and_then(|outcome| outcome.resource.as_deref());
@@ -89,13 +89,17 @@ pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
     out.extend(sum.to_le_bytes());
 }
 
-/// Reads a record back.
+/// Decodes a record.
 ///
-/// One that was running in an earlier life has lost its owner: its lease is read as lapsed
-/// when this life began. So it stands at unknown to everybody, and where the caller's policy
-/// is takeover, it can still be taken over; read as [`State::Unknown`] it never could, and a
-/// restart is the one way in which owners die here.
-pub(crate) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded, Undecodable> {
+/// A record that was running in an earlier boot has lost its owner: its lease is read as lapsed
+/// when this boot began. So it stands at unknown, and a policy of takeover still applies. Read as
+/// [`State::Unknown`] it could never be taken over, and a restart is the only way in which owners
+/// die here.
+pub(crate) fn decode(
+    id: &RecordId,
+    bytes: &[u8],
+    current: CurrentBoot,
+) -> Result<Decoded, Undecodable> {
     let body = checked(id, bytes)?;
     let mut reader = Reader(body);
     let (version, minimum) = (reader.byte("version")?, reader.byte("minimum reader")?);
@@ -104,7 +108,7 @@ pub(crate) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded,
     }
     let (flags, name) = (reader.byte("flags")?, reader.byte("state")?);
     let name = *StateName::ALL.get(usize::from(name)).ok_or(Undecodable::Field("state"))?;
-    let (state, stored) = reader.state(name, life)?;
+    let (state, stored) = reader.state(name, current)?;
     let record = Record {
         id: *id,
         operation: OperationId::from(Uuid::from_bytes(reader.array("operation")?)),
@@ -128,14 +132,14 @@ pub(crate) fn decode(id: &RecordId, bytes: &[u8], life: Life) -> Result<Decoded,
         },
         taken_over: flags & TAKEN_OVER != 0,
     };
-    // Only a newer release may have added something that this one does not know.
+    // A newer release may have added fields that this one does not know.
     if version <= VERSION && !reader.0.is_empty() {
         return Err(Undecodable::Field("end"));
     }
     Ok(Decoded { record, state: stored, bytes: bytes.len() })
 }
 
-/// The record's bytes without their checksum, if that fits.
+/// The bytes of a record without their checksum, if that is correct.
 fn checked<'a>(id: &RecordId, bytes: &'a [u8]) -> Result<&'a [u8], Undecodable> {
     let split = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(Undecodable::Checksum)?;
     let (body, sum) = bytes.split_at(split);
@@ -186,7 +190,7 @@ fn put_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
     put_bytes(&outcome.bytes, out);
 }
 
-/// A length in seven-bit groups, lowest first, and the bytes.
+/// Appends a length in seven-bit groups, lowest first, and the bytes.
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     let mut left = bytes.len();
     while left >= 0x80 {
@@ -197,7 +201,7 @@ fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A state whose outcome comes further down.
+/// A state whose outcome is decoded later.
 enum Pending {
     Whole(State),
     Completed(Retained),
@@ -237,7 +241,7 @@ impl<'a> Reader<'a> {
         let (mut length, mut shift) = (0_usize, 0);
         loop {
             let group = self.byte(field)?;
-            // More than the 32 bits that any length here has.
+            // Lengths have at most 32 bits.
             if shift > 28 {
                 return Err(Undecodable::Field(field));
             }
@@ -253,14 +257,18 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(self.bytes(field)?).map_err(|_| Undecodable::Field(field))
     }
 
-    /// The state, and which one it is counted as.
-    fn state(&mut self, name: StateName, life: Life) -> Result<(Pending, StateName), Undecodable> {
+    /// Reads the state, and the state by which the record is counted.
+    fn state(
+        &mut self,
+        name: StateName,
+        current: CurrentBoot,
+    ) -> Result<(Pending, StateName), Undecodable> {
         let state = match name {
             StateName::Unknown => State::Unknown,
             StateName::Running => {
                 let (boot, lease_until) = (Boot(self.u64("boot id")?), self.time("lease")?);
-                if boot != life.boot {
-                    let lapsed = State::Running { lease_until: lease_until.min(life.since) };
+                if boot != current.boot {
+                    let lapsed = State::Running { lease_until: lease_until.min(current.since) };
                     return Ok((Pending::Whole(lapsed), StateName::Unknown));
                 }
                 State::Running { lease_until }
@@ -321,7 +329,7 @@ impl<'a> Reader<'a> {
             let [kind, id] = [self.text("resource")?, self.text("resource")?];
             Some(Box::new(Resource { kind: kind.into(), id: id.into() }))
         };
-        // Copied, so that a kept outcome does not keep a block of the tree in memory.
+        // Copied: a slice would keep the tree's whole block in memory.
         let bytes = Bytes::copy_from_slice(self.bytes("outcome")?);
         Ok(Outcome { content, tag, bytes, resource })
     }
@@ -356,12 +364,12 @@ mod tests {
         }
     }
 
-    fn life(boot: u64) -> Life {
-        Life { boot: Boot(boot), since: Timestamp::from_millis(25) }
+    fn current(boot: u64) -> CurrentBoot {
+        CurrentBoot { boot: Boot(boot), since: Timestamp::from_millis(25) }
     }
 
     fn read(bytes: &[u8], boot: u64) -> Result<Record, Undecodable> {
-        decode(&ID, bytes, life(boot)).map(|decoded| decoded.record)
+        decode(&ID, bytes, current(boot)).map(|decoded| decoded.record)
     }
 
     fn encoded(state: State) -> Vec<u8> {
@@ -376,8 +384,8 @@ mod tests {
         let bytes = encoded(running(30));
         assert_eq!(read(&bytes, 4), Ok(record(running(30))));
         assert_eq!(read(&bytes, 5), Ok(record(running(25))));
-        let decoded = decode(&ID, &bytes, life(5)).unwrap();
-        assert_eq!(decoded.record.standing(life(5).since), Some(StateName::Unknown));
+        let decoded = decode(&ID, &bytes, current(5)).unwrap();
+        assert_eq!(decoded.record.standing(current(5).since), Some(StateName::Unknown));
         assert_eq!((decoded.state, decoded.bytes), (StateName::Unknown, bytes.len()));
     }
 
@@ -393,7 +401,7 @@ mod tests {
             assert_eq!(read(&bytes[..position], 4), Err(Undecodable::Checksum));
         }
         let other = RecordId::from_bytes([8; 32]);
-        assert_eq!(decode(&other, &bytes, life(4)), Err(Undecodable::Checksum));
+        assert_eq!(decode(&other, &bytes, current(4)), Err(Undecodable::Checksum));
     }
 
     fn retained() -> Retained {
@@ -401,7 +409,7 @@ mod tests {
         Retained { until, tombstone_until }
     }
 
-    /// Records of every state, with every field used somewhere and left out somewhere.
+    /// Records of every state, with every field present in some and absent in others.
     fn golden() -> Vec<(&'static str, Record)> {
         let retained = retained();
         let resource = Outcome::json(&7).unwrap().with_resource("payment", "pay_789 \u{1f4b6}");
@@ -429,8 +437,8 @@ mod tests {
         ]
     }
 
-    /// What this release writes is what the golden file says, and is read back the same. A
-    /// change here breaks every store that exists: raise the version instead.
+    /// This release writes exactly the golden file, and reads it back. A change here breaks every
+    /// existing store: raise the version instead.
     #[test]
     fn records_are_written_and_read_as_the_golden_file_says() {
         let hex = |bytes: &[u8]| bytes.iter().map(|it| format!("{it:02x}")).collect::<String>();
@@ -448,7 +456,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(path).unwrap(), text);
     }
 
-    /// Bytes with a fitting checksum, as a newer or a broken writer would leave them.
+    /// Bytes with a correct checksum, as a newer or a broken writer would leave them.
     fn resealed(mut bytes: Vec<u8>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         bytes.truncate(bytes.len() - CHECKSUM_BYTES);
         change(&mut bytes);

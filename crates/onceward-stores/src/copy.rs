@@ -1,4 +1,4 @@
-//! Copying all records of one store into another, and comparing the two.
+//! Copying all records of one store into another, and comparing two stores.
 
 use std::sync::Arc;
 
@@ -7,39 +7,39 @@ use onceward_core::{
 };
 use tokio::task::JoinSet;
 
-/// Records that are read at once.
+/// Records in one page.
 const PAGE: usize = 256;
-/// Records that are on their way at once: enough that stores can write them together.
+/// Records in flight: enough that stores can write them in batches.
 const AT_ONCE: usize = 32;
-/// How often two records are looked at that differ: in between somebody may have changed one,
-/// and the other is about to follow.
-const LOOKS: usize = 5;
+/// How often two records that differ are compared again: a call may have changed one of them
+/// between the two reads.
+const COMPARISONS: usize = 5;
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Copied {
-    /// Records that the target had not, or had older.
+    /// Records that the target lacked, or had in an earlier state.
     pub written: u64,
-    /// Records of which the target had this or a later one already.
+    /// Records that the target had already, in this state or a later one.
     pub kept: u64,
-    /// Records that the source has and cannot read: they are not copied.
+    /// Records that the source cannot read: they are not copied.
     pub undecodable: Vec<RecordId>,
-    /// Records of which the target has one that it cannot read: they are not overwritten.
+    /// Records that the target has and cannot read: they are not overwritten.
     pub blocked: Vec<RecordId>,
 }
 
 impl Copied {
-    /// Whether every record that the source has is in the target.
+    /// True if every record of the source is in the target.
     pub fn is_whole(&self) -> bool {
         self.undecodable.is_empty() && self.blocked.is_empty()
     }
 }
 
-/// Copies all records that count at the source's time, its own and its holders' times included:
-/// the clocks of both stores have to agree as well as leases and retention are to be kept.
+/// Copies all records that count at the source's time. Leases and retention are copied as they
+/// are, so they are kept only as exactly as the clocks of both stores agree.
 ///
-/// `progress` hears of every page. Both stores may be in use meanwhile: what is later in the
-/// target stays. After an error, or a crash, copy again: nothing is counted on.
+/// Calls `progress` after every page. Both stores may be in use meanwhile: a later state in the
+/// target stays. Idempotent: after an error or a crash, copy again.
 pub async fn copy<S, T>(
     from: &Arc<S>,
     to: &Arc<T>,
@@ -70,48 +70,49 @@ where
     Ok(copied)
 }
 
-/// What a comparison of two stores has found.
+/// The result of comparing two stores.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Records that are the same in both.
     pub equal: u64,
-    /// Records that are not.
-    pub differences: Vec<Difference>,
-    /// Records that the source has and cannot read.
+    /// Records that differ.
+    pub differences: Vec<RecordDifference>,
+    /// Records that the source cannot read.
     pub undecodable: Vec<RecordId>,
 }
 
 impl Verified {
-    /// Whether everything that the source has is in the target.
+    /// True if every record of the source is the same in the target.
     pub fn is_clean(&self) -> bool {
         self.differences.is_empty() && self.undecodable.is_empty()
     }
 }
 
-/// A record that is not in the target as it is in the source.
+/// A record that differs between source and target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Difference {
-    /// Which.
+pub struct RecordDifference {
+    /// The record's id.
     pub id: RecordId,
-    /// What about it.
-    pub what: Differs,
+    /// How it differs.
+    pub kind: DifferenceKind,
 }
 
-/// In what a record of the target differs from that of the source.
+/// How a record of the target differs from that of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Differs {
-    /// The target has none.
+pub enum DifferenceKind {
+    /// The target does not have it.
     Missing,
-    /// The target has one and cannot read it.
+    /// The target cannot read it.
     Undecodable,
-    /// In these properties.
-    In(Vec<&'static str>),
+    /// These properties differ.
+    Properties(Vec<&'static str>),
 }
 
-/// Compares every record that counts at the source's time with the target's, by all that matters:
-/// whose it is, its grant, its state, its outcome and its times. Changes nothing.
+/// Compares every record that counts at the source's time with the target's: scope, grant, state,
+/// outcome and times. Changes nothing.
 ///
-/// What differs is looked at again, so that both stores may be in use where one follows the other.
+/// Records that differ are compared again, so both stores may be in use where one follows the
+/// other.
 pub async fn verify<S, T>(
     from: &Arc<S>,
     to: &Arc<T>,
@@ -125,14 +126,14 @@ where
     let mut pages = Pages::of(from);
     while let Some(page) = pages.next().await? {
         verified.undecodable.extend(page.undecodable);
-        let looks = at_once(page.records, |record| {
+        let comparisons = at_once(page.records, |record| {
             let (from, to) = (Arc::clone(from), Arc::clone(to));
-            async move { (record.id, look(&*from, &*to, record).await) }
+            async move { (record.id, compare(&*from, &*to, record).await) }
         });
-        for (id, found) in looks.await {
+        for (id, found) in comparisons.await {
             match found? {
                 None => verified.equal += 1,
-                Some(what) => verified.differences.push(Difference { id, what }),
+                Some(kind) => verified.differences.push(RecordDifference { id, kind }),
             }
         }
         progress(&verified);
@@ -140,7 +141,7 @@ where
     Ok(verified)
 }
 
-/// Pages of everything but what is only about a move.
+/// Pages of all records, without those that a move keeps for itself.
 struct Pages<'a, S: ?Sized> {
     store: &'a S,
     query: Option<Query>,
@@ -154,21 +155,21 @@ impl<'a, S: StoreAdmin + ?Sized> Pages<'a, S> {
     async fn next(&mut self) -> Result<Option<Page>, StoreError> {
         let Some(query) = self.query.take() else { return Ok(None) };
         let mut page = self.store.list(&query).await?;
-        page.records.retain(|record| !is_about_moving(&record.scope));
+        page.records.retain(|record| !belongs_to_a_move(&record.scope));
         self.query = page.next.map(|next| Query { after: Some(next), ..query });
         Ok(Some(page))
     }
 }
 
-/// The scope of records that a [`DualStore`](crate::dual::DualStore) keeps for itself.
+/// Tenant and caller of the records that a [`DualStore`](crate::dual::DualStore) keeps for itself.
 pub(crate) const MOVING: [&str; 2] = ["onceward", "moving"];
 
-/// Whether a record is about the move itself, and not moved.
-pub(crate) fn is_about_moving(scope: &Scope) -> bool {
+/// True for records that a move keeps for itself: they are not copied.
+pub(crate) fn belongs_to_a_move(scope: &Scope) -> bool {
     [scope.tenant(), scope.caller()] == MOVING
 }
 
-/// Does something with many records, some of them at once.
+/// Does `work` with all records, [`AT_ONCE`] at a time.
 async fn at_once<A, F>(records: Vec<Record>, work: impl Fn(Record) -> F) -> Vec<A>
 where
     A: Send + 'static,
@@ -187,7 +188,7 @@ where
     done
 }
 
-/// The next that is done. A store that panics panics here.
+/// The next result. A panic of a store goes on here.
 async fn joined<A: 'static>(tasks: &mut JoinSet<A>) -> Option<A> {
     match tasks.join_next().await? {
         Ok(done) => Some(done),
@@ -196,14 +197,18 @@ async fn joined<A: 'static>(tasks: &mut JoinSet<A>) -> Option<A> {
     }
 }
 
-/// In what a record differs from the target's, looked at until both stand still.
-async fn look<S, T>(from: &S, to: &T, mut record: Record) -> Result<Option<Differs>, StoreError>
+/// Compares a record with the target's until neither changes between the reads.
+async fn compare<S, T>(
+    from: &S,
+    to: &T,
+    mut record: Record,
+) -> Result<Option<DifferenceKind>, StoreError>
 where
     S: StoreAdmin + ?Sized,
     T: StoreAdmin + ?Sized,
 {
     let mut found = None;
-    for _ in 0..LOOKS {
+    for _ in 0..COMPARISONS {
         found = difference(&record, to.get(&record.id).await)?;
         if found.is_none() {
             break;
@@ -211,7 +216,7 @@ where
         tokio::task::yield_now().await;
         match from.get(&record.id).await? {
             Some(again) => record = again,
-            // Past its time by now.
+            // Its retention is over by now.
             None => return Ok(None),
         }
     }
@@ -221,31 +226,33 @@ where
 fn difference(
     record: &Record,
     other: Result<Option<Record>, StoreError>,
-) -> Result<Option<Differs>, StoreError> {
+) -> Result<Option<DifferenceKind>, StoreError> {
     Ok(match other {
-        Ok(None) => Some(Differs::Missing),
+        Ok(None) => Some(DifferenceKind::Missing),
         Ok(Some(other)) => {
-            let properties = what_differs(record, &other);
-            (!properties.is_empty()).then_some(Differs::In(properties))
+            let properties = differing_properties(record, &other);
+            (!properties.is_empty()).then_some(DifferenceKind::Properties(properties))
         }
-        Err(error) if error.kind == StoreErrorKind::Undecodable => Some(Differs::Undecodable),
+        Err(error) if error.kind == StoreErrorKind::Undecodable => {
+            Some(DifferenceKind::Undecodable)
+        }
         Err(error) => return Err(error),
     })
 }
 
 /// The properties in which two records differ.
-fn what_differs(one: &Record, other: &Record) -> Vec<&'static str> {
-    let buried = is_buried(&one.state) != is_buried(&other.state)
+fn differing_properties(one: &Record, other: &Record) -> Vec<&'static str> {
+    let either_is_tombstone = is_tombstone(&one.state) != is_tombstone(&other.state)
         && one.state.retained() == other.state.retained();
     let same = [
         ("scope", one.scope == other.scope),
         ("key", one.key == other.key),
         ("operation", one.operation == other.operation),
         ("fingerprint", one.fingerprint == other.fingerprint),
-        // A sweep of one of the two drops these, and changes nothing that is answered.
-        ("sketch", buried || one.sketch == other.sketch),
-        ("state", buried || one.state.name() == other.state.name()),
-        ("outcome", buried || one.state.outcome() == other.state.outcome()),
+        // A sweep of one store drops these three, which no answer depends on.
+        ("sketch", either_is_tombstone || one.sketch == other.sketch),
+        ("state", either_is_tombstone || one.state.name() == other.state.name()),
+        ("outcome", either_is_tombstone || one.state.outcome() == other.state.outcome()),
         ("retention", one.state.retained() == other.state.retained()),
         ("lease", lease(&one.state) == lease(&other.state)),
         ("owner", one.owner == other.owner),
@@ -258,7 +265,7 @@ fn what_differs(one: &Record, other: &Record) -> Vec<&'static str> {
     same.into_iter().filter(|(_, same)| !same).map(|(property, _)| property).collect()
 }
 
-fn is_buried(state: &State) -> bool {
+fn is_tombstone(state: &State) -> bool {
     matches!(state, State::Expired { .. })
 }
 

@@ -1,18 +1,23 @@
-//! Where Onceward keeps its records.
+//! Stores for Onceward's records.
 //!
-//! Every store here runs the core's one truth table and passes the one conformance suite.
-//! Each is behind a feature named after it:
+//! Every store runs the core's truth table and passes the same conformance suite. Each is behind a
+//! feature of the same name:
 //!
-//! - `embedded`: `embedded::EmbeddedStore`, durable in one directory, without a server.
-//! - `postgres`: `postgres::PostgresStore`, for many processes, and for effects in the same commit.
-//! - `redis`: `redis::RedisStore`, on a Redis or Valkey server, with replicas or as a cluster.
-//! - `tiered`: `tiered::Tiered`, PostgreSQL with Redis before it for what is settled already.
-//! - `sealed`: `sealed::Sealed`, outcomes compressed and encrypted, over any store.
+//! | feature | store |
+//! |---|---|
+//! | `embedded` | `embedded::EmbeddedStore`: durable in one directory, without a server |
+//! | `postgres` | `postgres::PostgresStore`: for many processes, and for effects in the same commit |
+//! | `redis` | `redis::RedisStore`: a Redis or Valkey server, with replicas or as a cluster |
+//! | `tiered` | `tiered::TieredStore`: PostgreSQL decides, Redis answers what is settled |
+//! | `sealed` | `sealed::SealedStore`: outcomes compressed and encrypted, over any store |
 //!
-//! [`connect`] opens any of them by its URL. [`copy`](copy()) and [`dual::DualStore`] move from one to
-//! another.
+//! [`connect`] opens any of them by its URL. [`copy`](copy()) and [`dual::DualStore`] move records
+//! from one store to another.
+//!
+//! `codec` has the bytes of a record, for `embedded` and `tiered`; `recent_grants` has what this
+//! process was granted, for the two decorators.
 
-// A panic in here would make an outcome unknown that is known.
+// A panic here would turn a known outcome into an unknown one.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
 #[cfg(any(feature = "embedded", feature = "tiered"))]
@@ -22,10 +27,10 @@ mod copy;
 pub mod dual;
 #[cfg(feature = "embedded")]
 pub mod embedded;
-#[cfg(any(feature = "sealed", feature = "tiered"))]
-mod grants;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "sealed", feature = "tiered"))]
+mod recent_grants;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sealed")]
@@ -38,4 +43,4 @@ pub use connect::embedded_at;
 #[cfg(feature = "postgres")]
 pub use connect::postgres_at;
 pub use connect::{Connect, ConnectError, SharedStore, connect};
-pub use copy::{Copied, Difference, Differs, Verified, copy, verify};
+pub use copy::{Copied, DifferenceKind, RecordDifference, Verified, copy, verify};

@@ -1,4 +1,4 @@
-//! Stores by their URL, and what is said about URLs that name none.
+//! Opening stores by their URL, and the errors of wrong URLs.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ async fn refused(url: &str) -> String {
     }
 }
 
-/// A store that decides, through an engine.
+/// Checks that a store decides, through an engine.
 async fn works(store: &SharedStore) {
     use onceward_core::{Begin, Engine, Fingerprint, Intent, Key, Outcome, Scope, Settled};
     let engine = Engine::new(store.clone());
@@ -24,7 +24,7 @@ async fn works(store: &SharedStore) {
     assert_eq!(store.stats().await.unwrap().records, 1);
 }
 
-/// What is said about the schemes that there are.
+/// The part of an error that lists the schemes of this build.
 fn known() -> String {
     let others = [
         (cfg!(feature = "embedded"), "embedded", "file:./data"),
@@ -60,7 +60,7 @@ async fn the_options_of_memory_limit_it() {
 
 #[tokio::test]
 async fn a_url_without_a_scheme_is_told_which_there_are() {
-    let text = "a store's URL begins with a scheme and a colon, this one does not: ";
+    let text = "a store's URL must begin with a scheme and a colon: ";
     for url in ["", "./data", "memory", ":memory", "./da:ta", "my data:"] {
         assert_eq!(refused(url).await, format!("{text}{}", known()), "{url}");
     }
@@ -68,7 +68,7 @@ async fn a_url_without_a_scheme_is_told_which_there_are() {
 
 #[tokio::test]
 async fn an_unknown_scheme_is_named_and_told_which_there_are() {
-    let text = format!("the scheme `mysql:` is not known: {}", known());
+    let text = format!("the scheme `mysql:` is unknown: {}", known());
     assert_eq!(refused("mysql://root:secret@db/once").await, text);
 }
 
@@ -106,14 +106,14 @@ async fn the_wrong_part_of_a_memory_url_is_named() {
 async fn a_wrong_option_is_named_with_those_that_there_are() {
     let unknown = "`memory:` stores have no option `size`; theirs are `records_max`, `bytes_max`";
     assert_eq!(refused("memory:?size=7").await, unknown);
-    let twice = "the option `bytes_max` of a `memory:` URL is there twice";
+    let twice = "the option `bytes_max` of a `memory:` URL is given twice";
     assert_eq!(refused("memory:?bytes_max=1&bytes_max=1").await, twice);
     let number = "the option `bytes_max` of a `memory:` URL must be a whole number, such as \
                   `65536` or `64KiB` (KiB, MiB or GiB)";
     for value in ["", "=", "=many", "=-1", "=+1", "=1.5GiB", "=MiB", "=1MB", "=1 MiB"] {
         assert_eq!(refused(&format!("memory:?bytes_max{value}")).await, number, "{value}");
     }
-    let large = "the option `bytes_max` of a `memory:` URL is too large a number";
+    let large = "the option `bytes_max` of a `memory:` URL is too large";
     for value in ["18446744073709551616", "18446744073709551615KiB"] {
         assert_eq!(refused(&format!("memory:?bytes_max={value}")).await, large, "{value}");
     }
@@ -214,7 +214,7 @@ mod postgres {
         works(&connect(&other).await.unwrap()).await;
 
         let url = format!("{}?schema=missing&migrate=false", server.url());
-        let text = "the schema `missing` is of version 0, this release needs 3: run the migration";
+        let text = "the schema `missing` has version 0, this release needs 3: run the migration";
         assert_eq!(refused(&url).await, text);
     }
 
@@ -240,7 +240,7 @@ mod postgres {
     #[tokio::test]
     async fn a_server_that_is_not_there_is_told_and_no_password_shown() {
         let url = "postgres://user:canary@127.0.0.1:1/db";
-        let error = connect(url).await.err().expect("nobody listens there");
+        let error = connect(url).await.err().expect("no server listens there");
         assert!(error.to_string().contains("cannot be reached"), "{error}");
         let shown = format!("{error} {error:?} {:?}", Connect::new(url));
         assert!(!shown.contains("canary"), "{shown}");
@@ -277,10 +277,10 @@ mod redis {
         let host = "the host (after `//`) of a `redis:` URL is missing, as in `redis://localhost`";
         assert_eq!(refused("redis:").await, host);
         assert_eq!(refused("redis:localhost").await, host);
-        let several = "the host (after `//`) of a `redis:` URL is one: several are for \
+        let several = "the host (after `//`) of a `redis:` URL must be a single one: several are for \
                        `redis-cluster:`";
         assert_eq!(refused("redis://a,b").await, several);
-        let database = "the host (after `//`) of a `redis-cluster:` URL ends the URL: a cluster \
+        let database = "the host (after `//`) of a `redis-cluster:` URL must be the last part: a cluster \
                         has no databases";
         assert_eq!(refused("redis-cluster://a,b/1").await, database);
         let allow = "the option `allow` of a `redis:` URL must be `eviction`, `no-persistence`, \
@@ -291,13 +291,13 @@ mod redis {
         assert_eq!(refused("redis://localhost?empty=maybe").await, empty);
         let file = "the option `ca` of a `redis:` URL must name a readable file with PEM text";
         assert_eq!(refused("redis://localhost?ca=/nowhere/ca.pem").await, file);
-        let prefix = "the setting `prefix` of a Redis store must not be empty, and have no braces: \
-                      they mean something";
+        let prefix = "the setting `prefix` of a Redis store must not be empty, and must have no braces: \
+                      they would change the hash tag";
         assert_eq!(refused("redis://localhost?prefix={a}").await, prefix);
-        let nobody = refused("redis://127.0.0.1:1").await;
+        let unreachable = refused("redis://127.0.0.1:1").await;
         assert!(
-            nobody.starts_with("the Redis server cannot be used: redis: unavailable"),
-            "{nobody}"
+            unreachable.starts_with("the Redis server cannot be used: redis: unavailable"),
+            "{unreachable}"
         );
     }
 }
@@ -352,8 +352,12 @@ mod tiered {
     #[tokio::test]
     async fn what_cannot_be_put_before_a_store_is_named() {
         for (url, cache, text) in [
-            ("memory:", "redis://a", "`memory:` stores have no cache: only `postgres:` stores do"),
-            ("postgres://a", "memory:", "`memory:` stores are no cache: a cache is a `redis:` URL"),
+            (
+                "memory:",
+                "redis://a",
+                "`memory:` stores cannot have a cache: only `postgres:` stores can",
+            ),
+            ("postgres://a", "memory:", "`memory:` stores cannot be a cache: use a `redis:` URL"),
             (
                 "postgres://a",
                 "redis://a?trust=1",

@@ -1,5 +1,5 @@
-//! Every store: the one suite, and what each promises beyond. Tests that need a server which
-//! is not installed are skipped, and say so.
+//! Tests of all stores: the conformance suite, and the guarantees of each. Tests whose server is
+//! not installed are skipped with a message.
 
 mod calls;
 mod lives;
@@ -9,8 +9,8 @@ mod dual {
     mod common;
     mod conformance;
     mod copy;
-    mod flip;
-    mod trouble;
+    mod lag;
+    mod switchover;
     mod under_load;
 }
 
@@ -32,12 +32,12 @@ mod postgres {
     pub(crate) mod common;
     pub(crate) mod conformance;
     mod faults;
-    #[cfg(feature = "sqlx")]
-    mod in_sqlx;
     mod kill;
     mod loss;
     mod migrations;
     mod rows;
+    #[cfg(feature = "sqlx")]
+    mod sqlx_transaction;
     mod tls;
     mod together;
     mod transactions;

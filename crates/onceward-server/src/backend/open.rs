@@ -7,7 +7,7 @@ use onceward_core::{FullStore, Identity};
 use onceward_stores::postgres;
 #[cfg(feature = "redis")]
 use onceward_stores::redis;
-use onceward_stores::sealed::{Keys, KeysError, Sealed};
+use onceward_stores::sealed::{Keys, KeysError, SealedStore};
 use onceward_stores::{Connect, ConnectError, SharedStore, embedded};
 
 use super::probe::log_health;
@@ -63,11 +63,11 @@ pub(crate) async fn open_for_command(settings: &config::Store) -> Result<SharedS
 /// Opens the store with its seals accessible, to change them. `None` without sealing keys.
 pub(crate) async fn open_sealed(
     settings: &config::Store,
-) -> Result<Option<Sealed<dyn FullStore>>, OpenError> {
+) -> Result<Option<SealedStore<dyn FullStore>>, OpenError> {
     let Some(keys) = keys(settings)? else { return Ok(None) };
     let store =
         connect(settings).open().await.map_err(|error| command_open_error(settings, &error))?;
-    Ok(Some(Sealed::new(store, keys)))
+    Ok(Some(SealedStore::new(store, keys)))
 }
 
 /// The directory of an embedded store; `None` for stores on servers.

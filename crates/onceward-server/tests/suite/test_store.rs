@@ -11,8 +11,8 @@ use onceward_server::config::Config;
 use onceward_server::gateway::Gateway;
 use onceward_services::{MovedDatabase, Postgres, Server, age, or_skip};
 use onceward_stores::Connect;
-use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
-use onceward_stores::sealed::{Keys, Sealed};
+use onceward_stores::embedded::{EmbeddedStore, Environment, Settings};
+use onceward_stores::sealed::{Keys, SealedStore};
 use onceward_testkit::clock::ManualClock;
 
 #[derive(Debug, Clone, Copy)]
@@ -69,11 +69,11 @@ impl TestStore {
             }
             Self::Embedded { clock, directory, sealed } => {
                 let clock = Arc::new(clock.clone());
-                let surroundings = Surroundings { clock, ..Surroundings::default() };
+                let environment = Environment { clock, ..Environment::default() };
                 let store =
-                    EmbeddedStore::open_in(directory, Settings::default(), surroundings).unwrap();
+                    EmbeddedStore::open_in(directory, Settings::default(), environment).unwrap();
                 if *sealed {
-                    Arc::new(Sealed::new(Arc::new(store), keys()))
+                    Arc::new(SealedStore::new(Arc::new(store), keys()))
                 } else {
                     Arc::new(store)
                 }

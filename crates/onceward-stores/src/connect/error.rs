@@ -1,4 +1,4 @@
-//! Why a URL does not lead to a store, in words that say what to do.
+//! Why a store's URL is refused, or the store does not open.
 
 use std::fmt;
 
@@ -10,38 +10,38 @@ use crate::postgres::OpenError as PostgresError;
 #[cfg(feature = "redis")]
 use crate::redis::OpenError as RedisOpenError;
 
-/// Why a URL does not lead to a store. Names the part of it that is wrong, and shows no part
-/// that may hold a password.
+/// Why a store's URL is refused, or the store does not open. Names the part of the URL that is
+/// wrong, and never shows a part that may hold a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is no scheme.
-    #[error("a store's URL begins with a scheme and a colon, this one does not: {}", Known)]
+    /// The URL has no scheme.
+    #[error("a store's URL must begin with a scheme and a colon: {}", KnownSchemes)]
     NoScheme,
-    /// Nobody knows the scheme.
-    #[error("the scheme `{scheme}:` is not known: {}", Known)]
+    /// The scheme is unknown.
+    #[error("the scheme `{scheme}:` is unknown: {}", KnownSchemes)]
     UnknownScheme {
         /// The scheme.
         scheme: String,
     },
-    /// The scheme's store was left out of this build.
+    /// This build does not have the scheme's store.
     #[error(
         "`{scheme}:` stores are not in this build: turn on the feature `{feature}` of onceward-stores (or of onceward)"
     )]
     MissingFeature {
         /// The scheme.
         scheme: &'static str,
-        /// The feature that brings it.
+        /// The feature that adds it.
         feature: &'static str,
     },
-    /// What follows the scheme is wrong.
+    /// A part after the scheme is wrong.
     #[error("the {part} of a `{scheme}:` URL {problem}")]
     Part {
         /// The scheme.
         scheme: &'static str,
-        /// Which part of the URL.
+        /// The part of the URL.
         part: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
     /// The store does not have the option.
@@ -51,7 +51,7 @@ pub enum ConnectError {
         scheme: &'static str,
         /// The option.
         option: String,
-        /// Those that it has.
+        /// The options that it has.
         known: String,
     },
     /// An option's value is wrong.
@@ -61,46 +61,46 @@ pub enum ConnectError {
         scheme: &'static str,
         /// The option.
         option: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// The URL is right, and the directory does not open.
+    /// The URL is valid, and the directory does not open.
     #[cfg(feature = "embedded")]
     #[error(transparent)]
     Embedded(OpenError),
-    /// The URL is right, and the database does not open.
+    /// The URL is valid, and the database does not open.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
     Postgres(Box<PostgresError>),
-    /// The URL is right, and the server cannot be used.
+    /// The URL is valid, and the server cannot be used.
     #[cfg(feature = "redis")]
     #[error(transparent)]
     Redis(RedisOpenError),
-    /// The two URLs do not go together.
+    /// A store of the one URL cannot have a cache of the other.
     #[cfg(feature = "tiered")]
     #[error("`{scheme}:` stores {problem}")]
     Cache {
         /// The scheme that does not fit.
         scheme: &'static str,
-        /// Why not.
+        /// The problem.
         problem: &'static str,
     },
-    /// The URLs are right, and the cache cannot be put before the store.
+    /// The URLs are valid, and the store or its cache does not open.
     #[cfg(feature = "tiered")]
     #[error(transparent)]
-    Tiered(Box<crate::tiered::OpenError>),
-    /// The runtime stopped in the middle.
+    TieredStore(Box<crate::tiered::OpenError>),
+    /// The runtime stopped meanwhile.
     #[error("the runtime stopped while the store was being opened")]
     Interrupted,
 }
 
-/// Says which schemes there are.
-struct Known;
+/// Displays the schemes of this build, and those that a feature would add.
+struct KnownSchemes;
 
-impl fmt::Display for Known {
+impl fmt::Display for KnownSchemes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this build knows")?;
-        // One example a kind of store; other spellings of it have none.
+        // One example for each kind of store; other spellings of a scheme have none.
         let shown = || SCHEMES.iter().filter(|it| !it.example.is_empty());
         let built = shown().filter(|it| matches!(it.support, Support::Built(_)));
         for (index, scheme) in built.enumerate() {

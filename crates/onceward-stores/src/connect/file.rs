@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use super::parts::{Parts, Setting};
+use super::url_parts::{Setting, UrlParts};
 use super::{ConnectError, SharedStore};
 use crate::embedded::{EmbeddedStore, Settings};
 
-pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+pub(super) async fn open(parts: UrlParts) -> Result<SharedStore, ConnectError> {
     let (directory, settings) = read(&parts)?;
     let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(directory, settings));
     let store = opening.await.map_err(|_| ConnectError::Interrupted)?;
     Ok(Arc::new(store.map_err(ConnectError::Embedded)?))
 }
 
-/// The directory, and what the options set.
-pub(super) fn read(parts: &Parts) -> Result<(PathBuf, Settings), ConnectError> {
+/// Reads the directory and the settings.
+pub(super) fn read(parts: &UrlParts) -> Result<(PathBuf, Settings), ConnectError> {
     let mut settings = Settings::default();
     parts.set(&mut [
         ("cache_bytes", Setting::Wide(&mut settings.cache_bytes)),
@@ -30,7 +30,7 @@ pub(super) fn read(parts: &Parts) -> Result<(PathBuf, Settings), ConnectError> {
     Ok((directory(parts)?, settings))
 }
 
-fn directory(parts: &Parts) -> Result<PathBuf, ConnectError> {
+fn directory(parts: &UrlParts) -> Result<PathBuf, ConnectError> {
     let wrong = |part, problem| ConnectError::Part { scheme: parts.scheme, part, problem };
     let path = match parts.rest.strip_prefix("//") {
         Some(local) if local.starts_with('/') => local,

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use onceward_core::{MemoryLimits, MemoryStore, SystemAmbient};
 
-use super::parts::{Parts, Setting};
+use super::url_parts::{Setting, UrlParts};
 use super::{ConnectError, SharedStore};
 
-pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+pub(super) async fn open(parts: UrlParts) -> Result<SharedStore, ConnectError> {
     Ok(Arc::new(MemoryStore::with(limits(&parts)?, Arc::new(SystemAmbient::new()))))
 }
 
-pub(super) fn limits(parts: &Parts) -> Result<MemoryLimits, ConnectError> {
+pub(super) fn limits(parts: &UrlParts) -> Result<MemoryLimits, ConnectError> {
     if !parts.rest.is_empty() {
         let problem = "must be empty: all of it is in this process";
         return Err(ConnectError::Part { scheme: parts.scheme, part: "path", problem });

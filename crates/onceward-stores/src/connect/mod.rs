@@ -1,16 +1,23 @@
-//! Stores by their URL, in one place.
+//! Opening stores by their URL.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the table of schemes, options of the public API |
+//! | `url_parts` | path and options of a URL |
+//! | `memory`, `file`, `redis`, `postgres`, `tiered` | settings and opening, one file for each kind of store |
+//! | `error` | what is wrong with a URL |
 
 mod error;
 #[cfg(feature = "embedded")]
 mod file;
 mod memory;
-mod parts;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "tiered")]
 mod tiered;
+mod url_parts;
 
 use std::fmt;
 #[cfg(feature = "embedded")]
@@ -21,11 +28,11 @@ use std::sync::Arc;
 use onceward_core::FullStore;
 
 #[cfg(feature = "sealed")]
-use crate::sealed::{Sealed, Sealing};
+use crate::sealed::{SealedStore, Sealing};
 pub use error::ConnectError;
-use parts::Parts;
+use url_parts::UrlParts;
 
-/// A store that engines, operators and background work share.
+/// A store, shared by engines, operators and background tasks.
 pub type SharedStore = Arc<dyn FullStore>;
 
 /// Opens the store that a URL names.
@@ -37,10 +44,10 @@ pub type SharedStore = Arc<dyn FullStore>;
 /// | `file:./data` | `EmbeddedStore` in a directory (feature `embedded`) | `cache_bytes`, `memtable_bytes`, `segment_bytes`, `reserve_bytes`, `batch_calls_max`, `batch_bytes_max` |
 /// | `postgres://user:password@host/database` | `PostgresStore` (feature `postgres`) | `schema`, `migrate`, `connections`, `transactions_max`, `batch_calls_max`, `call_timeout`, `statement_timeout`, `lock_timeout`, `connect_timeout`, `pgbouncer`, `listen`, `listen_url`, `purge_slack_max`, `sslmode`, `sslrootcert`, `application_name`, `options`, `target_session_attrs`, `channel_binding` |
 ///
-/// Options are query parameters, as in `file:./data?cache_bytes=256MiB`: whole numbers, which
-/// may end in `KiB`, `MiB` or `GiB`; times such as `500ms` or `2s`; `true` or `false`; words, which
-/// `docs/stores.md` lists. In a directory's name `?`, `#` and `%` are written `%3F`,
-/// `%23` and `%25`.
+/// Options are query parameters, as in `file:./data?cache_bytes=256MiB`. A value is a whole number,
+/// which may end in `KiB`, `MiB` or `GiB`; a time such as `500ms` or `2s`; `true` or `false`; or a
+/// word that `docs/stores.md` lists. In a directory's name write `%3F`, `%23` and `%25` for `?`,
+/// `#` and `%`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -56,26 +63,26 @@ pub async fn connect(url: &str) -> Result<SharedStore, ConnectError> {
     Connect::new(url).open().await
 }
 
-/// Where a `file:` URL leads, and with which settings, for whoever works on the directory
+/// Returns the directory and the settings of a `file:` URL, for tools that work on the directory
 /// itself; `None` for other stores.
 #[cfg(feature = "embedded")]
 pub fn embedded_at(
     url: &str,
 ) -> Result<Option<(PathBuf, crate::embedded::Settings)>, ConnectError> {
-    let Address { parts, .. } = Address::parse(url)?;
+    let StoreUrl { parts, .. } = StoreUrl::parse(url)?;
     if parts.scheme == "file" { file::read(&parts).map(Some) } else { Ok(None) }
 }
 
-/// What the driver is told of a `postgres:` URL, and the store's settings, for whoever works
-/// on the tables themselves; `None` for other stores.
+/// Returns the driver's URL and the store's settings of a `postgres:` URL, for tools that work on
+/// the tables themselves; `None` for other stores.
 #[cfg(feature = "postgres")]
 pub fn postgres_at(url: &str) -> Result<Option<(String, crate::postgres::Settings)>, ConnectError> {
-    let Address { parts, .. } = Address::parse(url)?;
+    let StoreUrl { parts, .. } = StoreUrl::parse(url)?;
     let is_postgres = matches!(parts.scheme, "postgres" | "postgresql");
     if is_postgres { postgres::read(&parts).map(Some) } else { Ok(None) }
 }
 
-/// A store that is about to be opened, with what its URL does not say.
+/// A store to open: its URL, and options that are not in the URL.
 ///
 /// `Debug` shows the scheme only, as URLs carry passwords.
 #[derive(Clone)]
@@ -88,7 +95,7 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// The store at a URL. Nothing is looked at yet.
+    /// Takes the URL of a store. It is checked by [`open`](Self::open).
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -99,9 +106,10 @@ impl Connect {
         }
     }
 
-    /// Puts the Redis at a URL before a `postgres:` store; see [`tiered`](crate::tiered).
+    /// Adds a cache in front of a `postgres:` store: the Redis at a URL. See
+    /// [`tiered`](crate::tiered).
     ///
-    /// Options of that URL are `prefix`, `timeout`, `pause`, `keep`, `busy`, `trust`,
+    /// The options of that URL are `prefix`, `timeout`, `pause`, `keep`, `busy`, `trust`,
     /// `outcome_bytes_max`, `connections`, `ca`, `cert` and `key`.
     #[cfg(feature = "tiered")]
     #[must_use]
@@ -110,7 +118,7 @@ impl Connect {
         self
     }
 
-    /// Seals its outcomes, with [`Keys`](crate::sealed::Keys) alone or with all settings.
+    /// Seals the outcomes, with [`Keys`](crate::sealed::Keys) alone or with all settings.
     #[cfg(feature = "sealed")]
     #[must_use]
     pub fn sealed(mut self, sealing: impl Into<Sealing>) -> Self {
@@ -118,13 +126,13 @@ impl Connect {
         self
     }
 
-    /// Checks the URLs and their options, as [`open`](Self::open) does first. Opens nothing, and
-    /// asks no server.
+    /// Checks the URLs and their options, as [`open`](Self::open) does first. Opens nothing and
+    /// contacts no server.
     pub fn check(&self) -> Result<(), ConnectError> {
-        let parts = Address::parse(&self.url)?.parts;
+        let parts = StoreUrl::parse(&self.url)?.parts;
         #[cfg(feature = "tiered")]
         if let Some(cache) = &self.cache {
-            return tiered::check(&parts, &Address::parse(cache)?.parts);
+            return tiered::check(&parts, &StoreUrl::parse(cache)?.parts);
         }
         match parts.scheme {
             "memory" => memory::limits(&parts).map(drop),
@@ -139,21 +147,21 @@ impl Connect {
         }
     }
 
-    /// Opens the store, on a tokio runtime.
+    /// Opens the store. Needs a tokio runtime.
     pub async fn open(self) -> Result<SharedStore, ConnectError> {
         let store = self.open_unsealed().await?;
         #[cfg(feature = "sealed")]
         if let Some(sealing) = self.sealing {
-            return Ok(Arc::new(Sealed::new(store, sealing)));
+            return Ok(Arc::new(SealedStore::new(store, sealing)));
         }
         Ok(store)
     }
 
     async fn open_unsealed(&self) -> Result<SharedStore, ConnectError> {
-        let address = Address::parse(&self.url)?;
+        let address = StoreUrl::parse(&self.url)?;
         #[cfg(feature = "tiered")]
         if let Some(cache) = &self.cache {
-            return tiered::open(address.parts, Address::parse(cache)?.parts).await;
+            return tiered::open(address.parts, StoreUrl::parse(cache)?.parts).await;
         }
         (address.open)(address.parts).await
     }
@@ -173,9 +181,9 @@ impl fmt::Debug for Connect {
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<SharedStore, ConnectError>> + Send>>;
-type Open = fn(Parts) -> Opening;
+type Open = fn(UrlParts) -> Opening;
 
-/// A kind of store by the beginning of its URLs.
+/// A scheme of store URLs.
 struct Scheme {
     name: &'static str,
     example: &'static str,
@@ -192,7 +200,7 @@ enum Support {
     LeftOut(&'static str),
 }
 
-/// All that there are. A new store is a line here, and a function that opens it.
+/// All schemes. A new store is a line here, and a function that opens it.
 static SCHEMES: [Scheme; 8] = [
     Scheme {
         name: "memory",
@@ -223,13 +231,13 @@ const REDIS: Support = Support::Built(|parts| Box::pin(redis::open(parts)));
 #[cfg(not(feature = "redis"))]
 const REDIS: Support = Support::LeftOut("redis");
 
-/// A URL whose scheme is built in.
-struct Address {
+/// A URL whose store is in this build.
+struct StoreUrl {
     open: Open,
-    parts: Parts,
+    parts: UrlParts,
 }
 
-impl Address {
+impl StoreUrl {
     fn parse(url: &str) -> Result<Self, ConnectError> {
         let (name, rest) = url.split_once(':').ok_or(ConnectError::NoScheme)?;
         if name.is_empty()
@@ -243,7 +251,7 @@ impl Address {
             return Err(ConnectError::UnknownScheme { scheme: name.to_owned() });
         };
         match *support {
-            Support::Built(open) => Ok(Self { open, parts: Parts::parse(scheme, rest)? }),
+            Support::Built(open) => Ok(Self { open, parts: UrlParts::parse(scheme, rest)? }),
             Support::LeftOut(feature) => Err(ConnectError::MissingFeature { scheme, feature }),
         }
     }

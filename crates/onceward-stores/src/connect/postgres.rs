@@ -5,33 +5,33 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use super::parts::{Parts, Setting};
+use super::url_parts::{Setting, UrlParts};
 use super::{ConnectError, SharedStore};
 use crate::postgres::{Listen, OpenError, PostgresStore, Schema, Settings, tokio_postgres};
 
-pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+pub(super) async fn open(parts: UrlParts) -> Result<SharedStore, ConnectError> {
     Ok(Arc::new(open_store(&parts).await?))
 }
 
-pub(super) async fn open_store(parts: &Parts) -> Result<PostgresStore, ConnectError> {
+pub(super) async fn open_store(parts: &UrlParts) -> Result<PostgresStore, ConnectError> {
     let (url, settings) = read(parts)?;
     let store = PostgresStore::open(&url, settings).await;
     store.map_err(|error| ConnectError::Postgres(Box::new(error)))
 }
 
-/// Whether the URL and its options can be used, as far as that is known without the server.
-pub(super) fn check(parts: &Parts) -> Result<(), ConnectError> {
+/// Checks the URL and its options, as far as that is possible without the server.
+pub(super) fn check(parts: &UrlParts) -> Result<(), ConnectError> {
     let address = read(parts)?.0.parse::<tokio_postgres::Config>();
     let wrong = |error| ConnectError::Postgres(Box::new(OpenError::Address(error)));
     address.map(drop).map_err(wrong)
 }
 
-/// The options that are the driver's, which takes them as they were written.
+/// Options that are passed to the driver as they are.
 const DRIVERS: [&str; 4] =
     ["application_name", "options", "target_session_attrs", "channel_binding"];
 
-/// The URL for the driver, and what the others set.
-pub(super) fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
+/// Returns the driver's URL, and the settings of the other options.
+pub(super) fn read(parts: &UrlParts) -> Result<(String, Settings), ConnectError> {
     let mut settings = Settings::default();
     let [mut schema, mut listen_url, mut mode, mut roots] = [const { None }; 4];
     let mut listen = true;
@@ -77,18 +77,18 @@ pub(super) fn read(parts: &Parts) -> Result<(String, Settings), ConnectError> {
     Ok((url, settings))
 }
 
-/// A value whose `%` escapes are meant.
-fn decoded(parts: &Parts, option: &str, value: &str) -> Result<String, ConnectError> {
+/// Decodes the `%` escapes of a value.
+fn decoded(parts: &UrlParts, option: &str, value: &str) -> Result<String, ConnectError> {
     let text = percent_decode_str(value).decode_utf8();
     let problem = "is not UTF-8 when its `%` escapes are decoded";
     text.map(Cow::into_owned).map_err(|_| wrong(parts, option, problem))
 }
 
-fn wrong(parts: &Parts, option: &str, problem: &'static str) -> ConnectError {
+fn wrong(parts: &UrlParts, option: &str, problem: &'static str) -> ConnectError {
     ConnectError::Option { scheme: parts.scheme, option: option.to_owned(), problem }
 }
 
-/// Whenever TLS is spoken the certificate is checked, so there is one mode of `require`.
+/// With TLS the certificate is always checked, so `require` and `verify-full` are the same.
 fn tls_mode(mode: Option<&str>) -> Result<&'static str, &'static str> {
     match mode {
         None | Some("prefer") => Ok("prefer"),

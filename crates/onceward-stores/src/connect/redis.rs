@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ::redis::IntoConnectionInfo as _;
 
-use super::parts::{Parts, Setting};
+use super::url_parts::{Setting, UrlParts};
 use super::{ConnectError, SharedStore};
 use crate::redis::{Allow, OnEmpty, OpenError, RedisStore, Settings, Tls, Wait};
 
 const PEM: &str = "must name a readable file with PEM text";
 
-pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
+pub(super) async fn open(parts: UrlParts) -> Result<SharedStore, ConnectError> {
     let settings = settings(&parts)?;
     let urls = urls(&parts)?;
     let opened = if is_cluster(&parts) {
@@ -24,32 +24,32 @@ pub(super) async fn open(parts: Parts) -> Result<SharedStore, ConnectError> {
     Ok(Arc::new(opened.map_err(ConnectError::Redis)?))
 }
 
-/// Whether the URL and its options can be used, as far as that is known without the server.
-pub(super) fn check(parts: &Parts) -> Result<(), ConnectError> {
+/// Checks the URL and its options, as far as that is possible without the server.
+pub(super) fn check(parts: &UrlParts) -> Result<(), ConnectError> {
     settings(parts)?;
     check_urls(parts)
 }
 
-/// Whether the driver understands the addresses.
-pub(super) fn check_urls(parts: &Parts) -> Result<(), ConnectError> {
+/// Checks that the driver understands the addresses.
+pub(super) fn check_urls(parts: &UrlParts) -> Result<(), ConnectError> {
     let wrong = |error| ConnectError::Redis(OpenError::Address(error));
     let read = |url: String| url.into_connection_info().map(drop).map_err(wrong);
     urls(parts)?.into_iter().try_for_each(read)
 }
 
-pub(super) fn is_cluster(parts: &Parts) -> bool {
+pub(super) fn is_cluster(parts: &UrlParts) -> bool {
     parts.scheme.ends_with("-cluster")
 }
 
-/// One URL a node, in the words of the driver. All nodes have the same user and password.
-pub(super) fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
+/// The driver's URLs, one for each node. All nodes have the same user and password.
+pub(super) fn urls(parts: &UrlParts) -> Result<Vec<String>, ConnectError> {
     let wrong =
         |problem| ConnectError::Part { scheme: parts.scheme, part: "host (after `//`)", problem };
     let rest = parts.rest.strip_prefix("//").filter(|rest| !rest.is_empty());
     let rest = rest.ok_or_else(|| wrong("is missing, as in `redis://localhost`"))?;
     let Some(scheme) = parts.scheme.strip_suffix("-cluster") else {
         if rest.contains(',') {
-            return Err(wrong("is one: several are for `redis-cluster:`"));
+            return Err(wrong("must be a single one: several are for `redis-cluster:`"));
         }
         return Ok(vec![format!("{}://{rest}", parts.scheme)]);
     };
@@ -58,13 +58,13 @@ pub(super) fn urls(parts: &Parts) -> Result<Vec<String>, ConnectError> {
         None => (String::new(), rest),
     };
     if hosts.trim_end_matches('/').contains('/') {
-        return Err(wrong("ends the URL: a cluster has no databases"));
+        return Err(wrong("must be the last part: a cluster has no databases"));
     }
     let hosts = hosts.trim_end_matches('/').split(',');
     Ok(hosts.map(|host| format!("{scheme}://{login}{host}")).collect())
 }
 
-fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
+fn settings(parts: &UrlParts) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
     let mut wait = Wait { replicas: 0, timeout: Duration::from_millis(500) };
     let mut files = TlsFiles::default();
@@ -87,7 +87,7 @@ fn settings(parts: &Parts) -> Result<Settings, ConnectError> {
     Ok(settings)
 }
 
-/// PEM files that options name.
+/// The PEM files that options name.
 #[derive(Default)]
 pub(super) struct TlsFiles {
     pub(super) ca: Option<Vec<u8>>,
@@ -98,7 +98,7 @@ pub(super) struct TlsFiles {
 impl TlsFiles {
     pub(super) fn read(self, scheme: &'static str) -> Result<Tls, ConnectError> {
         if self.cert.is_some() != self.key.is_some() {
-            let problem = "needs `key`, and the other way round";
+            let problem = "needs `key`, and `key` needs `cert`";
             return Err(ConnectError::Option { scheme, option: "cert".to_owned(), problem });
         }
         Ok(Tls { ca: self.ca, client: self.cert.zip(self.key) })
@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn without_options_the_defaults_apply() {
-        let parts = Parts::parse("redis", "//localhost").unwrap();
+        let parts = UrlParts::parse("redis", "//localhost").unwrap();
         assert_eq!(settings(&parts).unwrap(), Settings::default());
     }
 
     #[test]
     fn every_node_of_a_cluster_gets_the_login() {
-        let parts = Parts::parse("rediss-cluster", "//me:p%40ss@a:1,b:2/").unwrap();
+        let parts = UrlParts::parse("rediss-cluster", "//me:p%40ss@a:1,b:2/").unwrap();
         assert_eq!(urls(&parts).unwrap(), ["rediss://me:p%40ss@a:1", "rediss://me:p%40ss@b:2"]);
     }
 }

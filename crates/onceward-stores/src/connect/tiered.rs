@@ -2,44 +2,44 @@
 
 use std::sync::Arc;
 
-use super::parts::{Parts, Setting};
 use super::redis::{TlsFiles, check_urls, is_cluster, pem, take, urls};
+use super::url_parts::{Setting, UrlParts};
 use super::{ConnectError, SharedStore, postgres};
-use crate::tiered::{Settings, Tiered};
+use crate::tiered::{Settings, TieredStore};
 
-pub(super) async fn open(store: Parts, cache: Parts) -> Result<SharedStore, ConnectError> {
+pub(super) async fn open(store: UrlParts, cache: UrlParts) -> Result<SharedStore, ConnectError> {
     check_schemes(&store, &cache)?;
     let (settings, urls) = (settings(&cache)?, urls(&cache)?);
     let authority = Arc::new(postgres::open_store(&store).await?);
     let opened = if is_cluster(&cache) {
-        Tiered::open_cluster(authority, urls.iter().map(String::as_str), settings).await
+        TieredStore::open_cluster(authority, urls.iter().map(String::as_str), settings).await
     } else {
-        Tiered::open(authority, &urls[0], settings).await
+        TieredStore::open(authority, &urls[0], settings).await
     };
-    Ok(Arc::new(opened.map_err(|error| ConnectError::Tiered(Box::new(error)))?))
+    Ok(Arc::new(opened.map_err(|error| ConnectError::TieredStore(Box::new(error)))?))
 }
 
-/// Whether the URLs and their options can be used, as far as that is known without the servers.
-pub(super) fn check(store: &Parts, cache: &Parts) -> Result<(), ConnectError> {
+/// Checks the URLs and their options, as far as that is possible without the servers.
+pub(super) fn check(store: &UrlParts, cache: &UrlParts) -> Result<(), ConnectError> {
     check_schemes(store, cache)?;
     settings(cache)?;
     check_urls(cache)?;
     postgres::check(store)
 }
 
-fn check_schemes(store: &Parts, cache: &Parts) -> Result<(), ConnectError> {
+fn check_schemes(store: &UrlParts, cache: &UrlParts) -> Result<(), ConnectError> {
     if !matches!(store.scheme, "postgres" | "postgresql") {
-        let problem = "have no cache: only `postgres:` stores do";
+        let problem = "cannot have a cache: only `postgres:` stores can";
         return Err(ConnectError::Cache { scheme: store.scheme, problem });
     }
     if !cache.scheme.starts_with("redis") {
-        let problem = "are no cache: a cache is a `redis:` URL";
+        let problem = "cannot be a cache: use a `redis:` URL";
         return Err(ConnectError::Cache { scheme: cache.scheme, problem });
     }
     Ok(())
 }
 
-fn settings(cache: &Parts) -> Result<Settings, ConnectError> {
+fn settings(cache: &UrlParts) -> Result<Settings, ConnectError> {
     let mut settings = Settings::default();
     let mut files = TlsFiles::default();
     cache.set(&mut [
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn without_options_the_defaults_apply() {
-        let parts = Parts::parse("redis", "//localhost").unwrap();
+        let parts = UrlParts::parse("redis", "//localhost").unwrap();
         assert_eq!(settings(&parts).unwrap(), Settings::default());
     }
 }

@@ -1,4 +1,4 @@
-//! Why a dual store does not open, does not flip, or does not answer.
+//! Errors of a dual store: opening, switching over, calls.
 
 use std::time::Duration;
 
@@ -11,80 +11,83 @@ pub enum OpenError {
     /// The move cannot have this name.
     #[error("the name of the move is not valid")]
     Name(#[source] InvalidKey),
-    /// Never: the scope is ours.
+    /// Does not happen: the scope is a constant.
     #[error("the scope of the move is not valid")]
     Scope(#[source] InvalidScope),
-    /// A store cannot be asked who decides. The first opening of a move needs both, later
-    /// ones the one that decides.
-    #[error("a store cannot be asked which of the two decides")]
+    /// A store cannot be read. The first opening of a move needs both stores, later ones need
+    /// the authority.
+    #[error("a store cannot be asked which of the two is the authority")]
     Unavailable(#[source] StoreError),
-    /// The store that decided has lost the charter, and its records with it.
-    #[error("the old store decided and has lost its records: there is nothing to move")]
+    /// The authority has lost the authority record, and its other records with it.
+    #[error("the old store was the authority and has lost its records: there is nothing to move")]
     Lost,
 }
 
-/// Why the authority did not change. Unless it says otherwise, it is as it was.
+/// Why a switchover failed. Unless a variant says otherwise, the authority is as it was.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum FlipError {
-    /// The follower was never given everything: [`copy`](super::DualStore::copy) first.
-    #[error("the other store was never given all records: copy first")]
+pub enum SwitchoverError {
+    /// The follower was not given all records yet: [`copy`](super::DualStore::copy) first.
+    #[error("the follower was not given all records: copy first")]
     NotCopied,
-    /// Records are not in the follower as they are in the authority:
-    /// [`catch_up`](super::DualStore::catch_up) first, in every process.
-    #[error("{here} records are behind here, and those of {elsewhere} other processes")]
-    Behind {
-        /// In this process.
+    /// The follower lacks records: [`catch_up`](super::DualStore::catch_up) first, in every
+    /// process.
+    #[error(
+        "the follower lacks {here} records of this process, and records of {elsewhere} other \
+         processes: catch up in each of them"
+    )]
+    Lagging {
+        /// Records of this process.
         here: usize,
-        /// Notes of other processes.
+        /// Lag markers of other processes.
         elsewhere: usize,
     },
     /// The clocks of the stores differ too much: leases would end early, or fences go back.
-    #[error("the clocks of the stores are {apart:?} apart, and may be {max:?}")]
+    #[error("the clocks of the stores are {apart:?} apart, and at most {max:?} is accepted")]
     ClocksApart {
-        /// By how much.
+        /// How far they are apart.
         apart: Duration,
-        /// What is accepted.
+        /// Largest accepted difference.
         max: Duration,
     },
-    /// Another process is at it, or was and died; then the next call finds out in a while.
-    #[error("another process changes the authority right now")]
+    /// Another process is switching over, or died while it did; then a later call cancels that.
+    #[error("another process is switching over")]
     Underway,
-    /// A store failed. If it failed after the change was decided, it has taken place:
-    /// [`status`](super::DualStore::status) says so.
+    /// A store failed. After the change was decided, the switchover has taken place all the same:
+    /// ask [`status`](super::DualStore::status).
     #[error("a store failed")]
     Store(#[from] StoreError),
 }
 
-/// What is special about a dual store when it does not answer: the source of its errors.
+/// The source of errors that only a dual store has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DualProblem {
-    /// The authority is about to change, and does so for longer than a call waits.
-    #[error("the authority is about to change")]
-    Closing,
-    /// The authority changed while the call was under way: its answer does not count.
-    #[error("the authority changed while the call was under way")]
-    Moved,
-    /// The authority has lost the charter, and so its records.
-    #[error("the store that decides has lost the charter of the move")]
+    /// A switchover takes longer than a call waits.
+    #[error("a switchover to the other store is underway")]
+    SwitchoverUnderway,
+    /// The authority changed during the call: its answer does not count.
+    #[error("the authority changed during the call")]
+    AuthorityChanged,
+    /// The authority has lost the authority record, and so its other records.
+    #[error("the authority has lost the authority record of the move")]
     Lost,
-    /// What is in the charter's place is not one that this release reads.
-    #[error("the charter of the move cannot be read")]
+    /// This release cannot read what is stored in the place of the authority record.
+    #[error("the authority record of the move cannot be read")]
     Unreadable,
-    /// The old store was given as the new one, or the name of another move was used.
-    #[error("the old and the new store are exchanged, or this is the name of another move")]
-    Exchanged,
-    /// Others changed the charter each time in between.
-    #[error("the charter of the move changes all the time")]
+    /// The old store was given as the new one, or the name belongs to another move.
+    #[error("the old and the new store are swapped, or the name belongs to another move")]
+    Swapped,
+    /// Other processes changed the authority record before every attempt of this one.
+    #[error("the authority record of the move keeps changing")]
     Contended,
 }
 
 impl DualProblem {
     pub(super) fn error(self, effect: Effect) -> StoreError {
         let kind = match self {
-            Self::Unreadable | Self::Exchanged => StoreErrorKind::Undecodable,
-            Self::Closing | Self::Moved | Self::Lost | Self::Contended => {
+            Self::Unreadable | Self::Swapped => StoreErrorKind::Undecodable,
+            Self::SwitchoverUnderway | Self::AuthorityChanged | Self::Lost | Self::Contended => {
                 StoreErrorKind::Unavailable
             }
         };
@@ -92,12 +95,12 @@ impl DualProblem {
     }
 }
 
-/// The call itself may have been applied, whatever failed after it.
-pub(super) fn perhaps(error: StoreError) -> StoreError {
+/// The error of a step after the call, which may have been applied.
+pub(super) fn maybe_applied(error: StoreError) -> StoreError {
     StoreError { effect: Effect::MayHaveBeenApplied, ..error }
 }
 
-/// The call was not sent, whatever failed before it.
-pub(super) fn surely_not(error: StoreError) -> StoreError {
+/// The error of a step before the call, which was not sent.
+pub(super) fn not_applied(error: StoreError) -> StoreError {
     StoreError { effect: Effect::NotApplied, ..error }
 }

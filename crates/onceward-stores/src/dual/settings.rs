@@ -1,31 +1,31 @@
-//! What can be chosen about a dual store.
+//! Settings of a dual store.
 
 use std::time::Duration;
 
 /// Times of a [`DualStore`](super::DualStore).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How long a process relies on what it has read of who decides: about so long calls wait
-    /// when the authority changes. Counts where the move is opened for the first time; later
-    /// processes go by what that one said.
+    /// How long a process relies on a read of the authority record. A switchover makes calls
+    /// wait for about this time. The first opening of a move writes it down, and later processes
+    /// use that value.
     pub lease: Duration,
-    /// How long a call waits while the authority changes; below the engine's 2 s.
-    pub patience: Duration,
-    /// How long the follower may take for a record before it counts as behind. Calls take
-    /// that much longer while it is slow.
+    /// Longest time that a call waits for a switchover; below the engine's 2 s.
+    pub switchover_timeout: Duration,
+    /// Longest time for the follower to take a record, before the record counts as lagging.
+    /// While the follower is slow, calls take that much longer.
     pub follower_timeout: Duration,
-    /// How long a follower that failed is left alone: until then its records are behind
-    /// without asking, and calls go on at their usual pace.
-    pub follower_rest: Duration,
+    /// How long a follower that failed is not called. Meanwhile records count as lagging at once,
+    /// and calls go on at their usual pace.
+    pub follower_backoff: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(1),
-            patience: Duration::from_millis(1_600),
+            switchover_timeout: Duration::from_millis(1_600),
             follower_timeout: Duration::from_millis(400),
-            follower_rest: Duration::from_secs(1),
+            follower_backoff: Duration::from_secs(1),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The store's directory: whose it is, who has it open, and in which format it is.
+//! The store's directory: its lock, its format and its access rights.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -9,50 +9,50 @@ use super::disk::{must_be_named, private_file, sync_directory};
 use super::error::OpenError;
 use super::log;
 
-/// The format of the directory as a whole: which files there are, and their layouts.
+/// Format of the directory as a whole: its files and their layouts.
 const VERSION: u32 = 1;
-/// The oldest reader of what this release writes.
+/// Oldest format whose readers understand what this release writes.
 const MINIMUM_READER: u32 = 1;
 
 const FIRST_LINE: &str = "onceward embedded store";
 const FORMAT: &str = "format";
 const LOCK: &str = "lock";
-/// There while a store is being made. With it and without a format, nothing was ever
-/// acknowledged, so making it may begin anew.
+/// Present while a store is created. With it and without a format nothing was acknowledged yet, so
+/// creation starts again.
 const CREATING: &str = "creating";
 const LOG: &str = "log";
 const TREE: &str = "tree";
-/// In the root of a file system of its own.
+/// Present in the root of every ext file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Mode bits that let others than the owner in.
+/// Mode bits that grant access to others than the owner.
 const OTHERS: u32 = 0o077;
 
-/// A directory that is ours alone while this value lives.
+/// A directory that this process has to itself while the value lives.
 ///
-/// Two files are locked. `lock` is there before the store is made, and earlier releases look at
-/// it. It may be deleted, so the lock that counts is on the log's mark: a directory without its
-/// mark is refused as damaged, so the mark cannot be deleted to get around the lock.
+/// Two files are locked. `lock` exists before the store is created, and earlier releases check it.
+/// It may be deleted, so the lock that counts is on the log's mark: a directory without its mark is
+/// refused as damaged, so the lock cannot be avoided by deleting the file.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
-    state: Found,
+    state: DirectoryState,
     lock: File,
-    /// The log's mark, locked; none while the store is being made.
+    /// The log's mark, locked; `None` while the store is created.
     data: Option<File>,
 }
 
-/// What a directory holds.
+/// Content of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nothing yet: the caller fills it and calls [`Directory::created`].
-    Nothing,
-    /// A store in a format that we read.
+pub(super) enum DirectoryState {
+    /// Nothing yet. The caller fills it and calls [`Directory::created`].
+    Empty,
+    /// A store in a known format.
     Store,
 }
 
 impl Directory {
-    /// Takes a directory, making it if there is none.
+    /// Takes a directory, and creates it if it is missing.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         if !path.exists() {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -64,64 +64,64 @@ impl Directory {
                 sync_directory(parent).map_err(OpenError::io("sync", parent))?;
             }
         }
-        Self::existing(path, Missing::MayBeMade)
+        Self::existing(path, IfMissing::Create)
     }
 
     /// Takes a directory that must hold a store.
     pub(super) fn take_store(path: &Path) -> Result<Self, OpenError> {
-        Self::existing(path, Missing::IsAnError)
+        Self::existing(path, IfMissing::Fail)
     }
 
-    fn existing(path: &Path, missing: Missing) -> Result<Self, OpenError> {
+    fn existing(path: &Path, if_missing: IfMissing) -> Result<Self, OpenError> {
         let names = names(path).map_err(OpenError::io("read", path))?;
         let has = |name: &str| names.iter().any(|it| it == name);
         let foreign = |found: &str| {
             Err(OpenError::Foreign { directory: path.into(), found: found.to_owned() })
         };
-        // Other programs have lock files too: without a format, or our mark that one is being
-        // made, nothing else may be there. A lock file alone that is missing is no loss.
+        // Other programs have lock files too. So without a format, or our mark that a store is
+        // being created, no other file may be there. Losing the lock file alone does no harm.
         let known = has(FORMAT) || has(LOCK) && has(CREATING);
         let ours = |name: &str| known || has(LOCK) && [LOCK, LOG, TREE].contains(&name);
         if let Some(found) = names.iter().find(|name| !ours(name)) {
             return foreign(found);
         }
-        if names.is_empty() && missing == Missing::IsAnError {
+        if names.is_empty() && if_missing == IfMissing::Fail {
             return foreign("nothing");
         }
         let lock = lock(path)?;
         let state = match (has(FORMAT), has(CREATING), has(LOG) || has(TREE)) {
             (true, _, _) => {
                 check_format(path)?;
-                Found::Store
+                DirectoryState::Store
             }
             (false, false, true) => {
-                let detail = "it is missing, while records are there";
+                let detail = "it is missing, and there are records";
                 return Err(OpenError::corrupt(&path.join(FORMAT), detail));
             }
-            (false, true, _) | (false, false, false) => Found::Nothing,
+            (false, true, _) | (false, false, false) => DirectoryState::Empty,
         };
         let mut directory = Self { path: path.into(), state, lock, data: None };
-        match (state, missing) {
-            (Found::Store, Missing::IsAnError) => directory.lock_data()?,
-            (Found::Nothing, Missing::IsAnError) => {
-                return foreign("a store that was never finished");
+        match (state, if_missing) {
+            (DirectoryState::Store, IfMissing::Fail) => directory.lock_data()?,
+            (DirectoryState::Empty, IfMissing::Fail) => {
+                return foreign("a store whose creation was interrupted");
             }
-            (Found::Store, Missing::MayBeMade) => {
+            (DirectoryState::Store, IfMissing::Create) => {
                 directory.lock_data()?;
                 directory.remove_creating()?;
                 directory.close_to_others();
             }
-            (Found::Nothing, Missing::MayBeMade) => directory.begin_creating()?,
+            (DirectoryState::Empty, IfMissing::Create) => directory.begin_creating()?,
         }
         Ok(directory)
     }
 
-    /// Fails once the locked file is no longer the one in the directory. Another process may
-    /// have opened the store then: nothing more may be written or answered.
+    /// Fails once the locked file is no longer the one in the directory. Another process may have
+    /// opened the store then, so nothing more may be written or answered.
     pub(super) fn must_be_ours(&self) -> io::Result<()> {
         match &self.data {
             Some(data) => must_be_named(data, &self.mark()),
-            None => Err(io::Error::other("the store is still being made")),
+            None => Err(io::Error::other("the store is still being created")),
         }
     }
 
@@ -141,7 +141,7 @@ impl Directory {
         self.log().join(log::MARK)
     }
 
-    /// Takes the rights of others away from what an earlier release, or another program, made.
+    /// Closes a directory that an earlier release, or another program, left open to other users.
     fn close_to_others(&self) {
         match close_to_others(&self.path) {
             Ok(0) => {}
@@ -159,7 +159,7 @@ impl Directory {
         }
     }
 
-    pub(super) fn state(&self) -> Found {
+    pub(super) fn state(&self) -> DirectoryState {
         self.state
     }
 
@@ -188,7 +188,7 @@ impl Directory {
         self.sync()
     }
 
-    /// Everything is in place: from now on it is a store.
+    /// Completes the creation: from now on the directory is a store.
     pub(super) fn created(&mut self) -> Result<(), OpenError> {
         let (path, draft) = (self.path.join(FORMAT), self.path.join("format.new"));
         write_format(&draft).map_err(OpenError::io("write", &draft))?;
@@ -216,8 +216,8 @@ impl Directory {
 }
 
 impl Drop for Directory {
-    /// Closing alone would not do: a child process that is just being started still has a
-    /// copy of the file.
+    /// Unlocks explicitly, as a child process that is just being started has a copy of the open
+    /// file.
     fn drop(&mut self) {
         if let Some(data) = &self.data {
             let _ = data.unlock();
@@ -227,9 +227,9 @@ impl Drop for Directory {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    MayBeMade,
-    IsAnError,
+enum IfMissing {
+    Create,
+    Fail,
 }
 
 fn names(path: &Path) -> io::Result<Vec<String>> {
@@ -264,7 +264,8 @@ fn private_directory(path: &Path) -> Result<(), OpenError> {
     DirBuilder::new().mode(0o700).create(path).map_err(OpenError::io("create", path))
 }
 
-/// Removes the rights of others from a directory and all in it; returns from how many.
+/// Removes the access of other users to a directory and everything in it. Returns how many entries
+/// changed.
 fn close_to_others(path: &Path) -> io::Result<usize> {
     let found = fs::symlink_metadata(path)?;
     if found.is_symlink() {
@@ -299,7 +300,7 @@ fn check_format(directory: &Path) -> Result<(), OpenError> {
     let bytes = fs::read(&path).map_err(OpenError::io("read", &path))?;
     let format = std::str::from_utf8(&bytes).ok().and_then(Format::parse);
     let Some(format) = format else {
-        return Err(OpenError::corrupt(&path, "it does not say which format the store has"));
+        return Err(OpenError::corrupt(&path, "it does not state the format of the store"));
     };
     if format.minimum > VERSION {
         let Format { version, minimum, written_by } = format;

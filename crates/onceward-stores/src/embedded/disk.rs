@@ -1,4 +1,4 @@
-//! The few things the log asks of the disk, behind a seam, so that tests can fail them.
+//! Disk operations of the log, behind a trait so that tests can make them fail.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -6,31 +6,31 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-/// What the store needs of a disk beyond plain reading. [`MachineDisk`] is the one to use;
-/// tests bring others that fail, fill up or lose what was not synced.
+/// The operations that the store needs of a disk, beyond reads. Use [`SystemDisk`]; tests have others that fail,
+/// fill up or lose writes that were not synced.
 pub trait Disk: Debug + Send + Sync + 'static {
     /// Writes all of `bytes` at `offset`. Not durable before [`Disk::sync`].
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Makes everything written to the file durable. An error means that nobody knows what
-    /// is on the disk: the store stops.
+    /// Makes everything written to the file durable. After an error the content of the disk is
+    /// unknown, and the store stops.
     fn sync(&self, file: &File) -> io::Result<()>;
 
-    /// Bytes that an ordinary user may still write beside `directory`.
+    /// Returns the bytes that an unprivileged user may still write on the disk of `directory`.
     fn free_bytes(&self, directory: &Path) -> io::Result<u64>;
 }
 
 /// The machine's own disk.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct MachineDisk;
+pub struct SystemDisk;
 
-impl Disk for MachineDisk {
+impl Disk for SystemDisk {
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
     }
 
-    /// Data only: segments are written full before they are used, so no length and no
-    /// allocation changes afterwards.
+    /// Syncs data only: segments are filled before use, so neither their length nor their
+    /// allocation changes.
     fn sync(&self, file: &File) -> io::Result<()> {
         file.sync_data()
     }
@@ -46,15 +46,15 @@ pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Options for a new file that only its owner may read: records hold what services answered.
+/// Options for a new file that only its owner may read: records contain replies of services.
 pub(super) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     options
 }
 
-/// Fails if a path no longer names the open file: the file was deleted or replaced, so what is
-/// written to it is gone with the process, and another process may have taken the name.
+/// Fails if a path no longer names the open file. The file was deleted or replaced then: what is
+/// written to it is lost with the process, and another process may use the name.
 pub(super) fn must_be_named(file: &File, path: &Path) -> io::Result<()> {
     let ours = file.metadata()?;
     let replaced = match fs::metadata(path) {

@@ -1,4 +1,4 @@
-//! Why a store does not open, in words that say what to do.
+//! Why an embedded store does not open.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub enum OpenError {
         /// The store's directory.
         directory: PathBuf,
     },
-    /// There are files in it that are not ours.
+    /// It contains files of something else.
     #[error(
         "{} is not empty and holds no Onceward store: name an empty or a new directory (found {found})",
         directory.display()
@@ -24,10 +24,10 @@ pub enum OpenError {
     Foreign {
         /// The directory.
         directory: PathBuf,
-        /// A file that was found there.
+        /// One of those files.
         found: String,
     },
-    /// A newer release wrote it in a way that this one cannot read.
+    /// A newer release wrote it in a format that this one cannot read.
     #[error(
         "{} was written by Onceward {written_by} in format {version}, which needs a reader of format {minimum}: open it with release {written_by} or a later one",
         directory.display()
@@ -35,33 +35,33 @@ pub enum OpenError {
     Newer {
         /// The store's directory.
         directory: PathBuf,
-        /// The format it was written in.
+        /// The format of the directory.
         version: u32,
         /// The oldest format whose readers understand it.
         minimum: u32,
         /// The release that wrote it.
         written_by: String,
     },
-    /// Something in it is damaged or missing. It is never recreated and never skipped:
-    /// what is missing may be somebody's payment.
+    /// A file is damaged or missing. It is never recreated or skipped: the lost record may be of a
+    /// payment.
     #[error(
-        "{} is damaged: {detail}. Nothing was changed: keep a copy, look with `verify`, and restore the directory from a backup",
+        "{} is damaged: {detail}. Nothing was changed: keep a copy, run `verify`, and restore the directory from a backup",
         path.display()
     )]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         detail: String,
     },
-    /// The operating system said no.
+    /// The operating system reported an error.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// With which file.
+        /// Its file.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -72,7 +72,7 @@ impl OpenError {
         Self::Corrupt { path: path.into(), detail: detail.into() }
     }
 
-    /// For `map_err`: what was tried with which file.
+    /// For `map_err`: the operation and its file.
     pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { doing, path, source }

@@ -1,22 +1,21 @@
-//! The log: what makes a batch durable before anybody is told.
+//! The log: makes a batch durable before its calls are answered.
 //!
-//! Segments are files that are written full of zeros before use, so that a sync changes data
-//! only, and are used again when the tree holds all that is in them. A frame is one batch:
+//! Segments are files that are filled with zeros before use, so that a sync changes data only. They
+//! are reused once the tree holds everything in them. A frame is one batch:
 //!
 //! ```text
 //! checksum u64 | magic u32 | payload length u32 | number u64 | payload | padding to a sector
 //! ```
 //!
-//! Numbers follow each other without a gap, the checksum is keyed with the segment's nonce
-//! (so what an earlier use left behind is never taken for a frame), and one frame is synced
-//! before the next is written. Hence at most one frame, the last, can be torn, and everything
-//! else that does not fit is damage. No sector that holds an acknowledged frame is written
-//! again.
+//! Numbers follow each other without a gap. The checksum is keyed with the segment's nonce, so
+//! remains of an earlier use are never taken for a frame. One frame is synced before the next is
+//! written. Hence only the last frame can be torn, and everything else that does not fit is damage.
+//! A sector with an acknowledged frame is never written again.
 //!
-//! Which frame is the last is written into `mark` after each sync, without a sync of its own:
-//! it survives the death of the process, and after a power cut it is at worst too old. So
-//! damage to an acknowledged frame is always told from a torn one, except in the very last
-//! frame before a power cut.
+//! After each sync the number of the last frame is written into `mark`, without a sync of its own.
+//! It survives the death of the process, and after a power cut it is at worst out of date. So
+//! damage to an acknowledged frame is always told from a torn one, except in the very last frame
+//! before a power cut.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -28,9 +27,9 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::disk::{Disk, must_be_named, private_file, sync_directory};
 use super::error::OpenError;
 
-/// Frames begin at multiples of this: the unit that disks write whole.
+/// Alignment of frames: the unit that disks write as a whole.
 const SECTOR: usize = 512;
-/// Where frames begin: the header's page is never written again.
+/// Offset of the first frame: the page of the header is never written again.
 const FRAMES_FROM: u64 = 4096;
 const FRAME_HEAD: usize = 24;
 const FRAME_MAGIC: [u8; 4] = *b"OWfr";
@@ -40,15 +39,15 @@ const HEADER_BYTES: usize = 40;
 const MARK_MAGIC: [u8; 8] = *b"OWDMRK\0\x01";
 const MARK_BYTES: usize = 24;
 
-/// The file that says which frame was acknowledged last.
+/// Name of the file with the number of the last acknowledged frame.
 pub(super) const MARK: &str = "mark";
 const SPARE: &str = "spare";
 const SUFFIX: &str = "log";
 
-/// The number of a batch: one more than the one before.
+/// Number of a batch: one more than that of the batch before.
 pub(super) type Number = u64;
 
-/// A frame being put together: room for its head, then the payload.
+/// A frame under construction: room for its head, then the payload.
 #[derive(Debug)]
 pub(super) struct Frame(Vec<u8>);
 
@@ -57,7 +56,7 @@ impl Frame {
         Self(vec![0; FRAME_HEAD])
     }
 
-    /// Where the payload is written to.
+    /// The buffer to append the payload to.
     pub(super) fn payload(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
@@ -66,13 +65,13 @@ impl Frame {
         self.0.len()
     }
 
-    /// Empties it for the next batch, keeping its memory unless that is far too much.
+    /// Empties it for the next batch. Keeps its memory, up to a limit.
     pub(super) fn clear(&mut self) {
         self.0.truncate(FRAME_HEAD);
         self.0.shrink_to(16 << 20);
     }
 
-    /// The bytes of the payload at a range of the whole.
+    /// The bytes at a range of the whole frame.
     pub(super) fn slice(&self, range: std::ops::Range<usize>) -> &[u8] {
         &self.0[range]
     }
@@ -88,7 +87,7 @@ impl Frame {
     }
 }
 
-/// A file that frames are written into.
+/// A file with frames.
 #[derive(Debug)]
 pub(super) struct Segment {
     file: File,
@@ -97,9 +96,9 @@ pub(super) struct Segment {
     bytes: u64,
 }
 
-/// A segment that is full, with the last frame in it.
+/// A segment that is full, and the last frame in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Full {
+pub(super) struct FullSegment {
     number: u64,
     last: Number,
 }
@@ -118,15 +117,15 @@ pub(super) struct Log {
 /// Why a frame was not appended.
 #[derive(Debug)]
 pub(super) enum AppendError {
-    /// There is no room; nothing was written.
+    /// There is no room. Nothing was written.
     NoRoom(io::Error),
-    /// Nobody knows what is on the disk now.
+    /// The content of the disk is unknown now.
     Broken(io::Error),
 }
 
 impl AppendError {
-    /// A file system that copies on write may have no room even for what is there. Such a
-    /// frame is not whole, and the next one is written over it.
+    /// A copy-on-write file system may run out of room even for an overwrite. The frame is
+    /// incomplete then, and the next one is written over it.
     fn of_write(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoRoom(error),
@@ -135,18 +134,18 @@ impl AppendError {
     }
 }
 
-/// What a log was found to hold.
+/// A log that was read.
 #[derive(Debug)]
 pub(super) struct Recovered {
     pub(super) log: Log,
     /// Segments before the active one.
-    pub(super) full: Vec<Full>,
-    /// A segment made ready for when the active one is full.
+    pub(super) full: Vec<FullSegment>,
+    /// A prepared segment for when the active one is full.
     pub(super) ready: Option<Segment>,
 }
 
 impl Log {
-    /// A log in an empty directory, whose first frame will be number 1.
+    /// Creates a log in an empty directory. Its first frame will have number 1.
     pub(super) fn create(
         directory: &Path,
         disk: &dyn Disk,
@@ -163,8 +162,8 @@ impl Log {
         write().map_err(OpenError::io("write", &path))
     }
 
-    /// Reads a log from its beginning, giving every frame after `known` to `each`, and
-    /// refuses what is damaged. Changes nothing.
+    /// Reads a log from its beginning, and passes every frame after `known` to `each`. Refuses
+    /// damage. Changes nothing.
     pub(super) fn read(
         directory: &Path,
         disk: Arc<dyn Disk>,
@@ -174,13 +173,15 @@ impl Log {
         let (mark, marked) = read_mark(directory)?;
         let numbers = segment_numbers(directory)?;
         let mut state = Reading { expected: None, known, position: FRAMES_FROM };
-        let (mut full, mut tail): (Vec<Full>, Vec<Segment>) = Default::default();
+        let (mut full, mut tail): (Vec<FullSegment>, Vec<Segment>) = Default::default();
         for number in numbers {
             let path = segment_path(directory, number);
             let (segment, bytes) = Segment::read(&path, number)?;
             let last = state.last();
             if state.frames(&path, &segment, &bytes, &mut each)? {
-                full.extend(tail.drain(..).map(|old: Segment| Full { number: old.number, last }));
+                full.extend(
+                    tail.drain(..).map(|old: Segment| FullSegment { number: old.number, last }),
+                );
             }
             tail.push(segment);
         }
@@ -204,8 +205,8 @@ impl Log {
         Ok(Recovered { log, full, ready })
     }
 
-    /// Makes durable what was read: after the death of a process it may have been in
-    /// memory only. Removes what an interrupted recycling left.
+    /// Makes durable what was read, as after the death of a process it may be in memory only.
+    /// Removes the leftover of an interrupted recycling.
     pub(super) fn settle(&self) -> Result<(), OpenError> {
         for number in segment_numbers(&self.directory)? {
             let path = segment_path(&self.directory, number);
@@ -230,12 +231,12 @@ impl Log {
         self.active.number
     }
 
-    /// Whether the active segment is more than half full.
+    /// True if the active segment is more than half full.
     pub(super) fn is_half_full(&self) -> bool {
         self.position > self.active.bytes / 2
     }
 
-    /// The size of a segment that such a frame fits into.
+    /// The size of a segment that fits the frame.
     pub(super) fn bytes_for(frame: &Frame) -> u64 {
         FRAMES_FROM + (frame.len() as u64).next_multiple_of(SECTOR as u64)
     }
@@ -245,15 +246,15 @@ impl Log {
         self.position + needed <= self.active.bytes
     }
 
-    /// Goes on in another segment; says what is in the one before.
-    pub(super) fn turn(&mut self, next: Segment) -> Full {
-        let full = Full { number: self.active.number, last: self.last };
+    /// Continues in another segment. Returns the one before.
+    pub(super) fn turn(&mut self, next: Segment) -> FullSegment {
+        let full = FullSegment { number: self.active.number, last: self.last };
         self.active = next;
         self.position = FRAMES_FROM;
         full
     }
 
-    /// Appends a frame for which there is room, and syncs it.
+    /// Appends a frame, for which there must be room, and syncs it.
     pub(super) fn append(&mut self, frame: &mut Frame) -> Result<Number, AppendError> {
         let number = self.last + 1;
         frame.seal(number, self.active.nonce);
@@ -262,25 +263,25 @@ impl Log {
         self.disk.sync(file).map_err(AppendError::Broken)?;
         self.position += frame.len() as u64;
         self.last = number;
-        // Not synced, and not needed for anything but telling damage from a torn end.
+        // Not synced: the mark only tells damage from a torn end.
         self.disk.write(&self.mark, &encode_mark(number), 0).map_err(AppendError::Broken)?;
         Ok(number)
     }
 
-    /// Fails once the segment that frames go to is no longer the one in the directory.
+    /// Fails once the active segment is no longer the one in the directory.
     pub(super) fn must_be_in_place(&self) -> io::Result<()> {
         must_be_named(&self.active.file, &segment_path(&self.directory, self.active.number))
     }
 
-    /// At an orderly end the mark is exact on the disk too.
+    /// Syncs the mark, so that after an orderly end it is exact.
     pub(super) fn close(&self) -> io::Result<()> {
         self.disk.sync(&self.mark)
     }
 }
 
-/// Where the reading of a log stands.
+/// Progress of reading a log.
 struct Reading {
-    /// The number that the next frame must have, once the first was seen.
+    /// Number of the next frame, once one was read.
     expected: Option<Number>,
     known: Number,
     position: u64,
@@ -291,7 +292,7 @@ impl Reading {
         self.expected.map_or(self.known, |next| next - 1)
     }
 
-    /// Reads the frames of one segment; says whether there were any.
+    /// Reads the frames of one segment. Returns whether there were any.
     fn frames(
         &mut self,
         path: &Path,
@@ -317,7 +318,7 @@ impl Reading {
 
     fn follows(&mut self, path: &Path, number: Number) -> Result<(), OpenError> {
         match self.expected {
-            // The first one: all before it must be in the tree.
+            // The first frame: all frames before it must be in the tree.
             None if number <= self.known + 1 => {}
             Some(expected) if number == expected => {}
             _ => {
@@ -330,8 +331,8 @@ impl Reading {
         Ok(())
     }
 
-    /// A frame is synced before the next is written, so behind one that cannot be read
-    /// there is none, unless the first was damaged later.
+    /// A frame is synced before the next is written. So a frame behind one that cannot be read
+    /// means that the first was damaged later.
     fn nothing_after(
         &self,
         path: &Path,
@@ -349,7 +350,7 @@ impl Reading {
     }
 }
 
-/// The frame at a position, if a whole one is there.
+/// The frame at a position, if it is complete.
 fn frame_at(bytes: &[u8], position: usize, nonce: u64) -> Option<(Number, &[u8])> {
     let frame = bytes.get(position..)?;
     let head = frame.get(..FRAME_HEAD)?;
@@ -406,7 +407,7 @@ impl Segment {
     }
 }
 
-/// Makes a new segment ready: full of zeros, with its header, durable under its name.
+/// Prepares a new segment: full of zeros, with its header, durable under its name.
 pub(super) fn prepare(
     directory: &Path,
     disk: &dyn Disk,
@@ -417,22 +418,22 @@ pub(super) fn prepare(
     let file = private_file().open(&spare)?;
     let written = fill_with_zeros(&file, disk, bytes);
     if written.is_err() {
-        // A half-made segment would take up the very room that is missing.
+        // An unfinished segment would take up the room that is missing.
         let _ = fs::remove_file(&spare);
     }
     written?;
     name_spare(directory, disk, file, number, bytes)
 }
 
-/// Uses a segment again whose frames are all in the tree.
+/// Reuses a segment whose frames are all in the tree.
 pub(super) fn recycle(
     directory: &Path,
     disk: &dyn Disk,
-    old: Full,
+    old: FullSegment,
     number: u64,
 ) -> io::Result<Segment> {
     let spare = directory.join(SPARE);
-    // Renamed first: a file under a segment's name always has that segment's header.
+    // Renamed first: a file with a segment's name always has that segment's header.
     fs::rename(segment_path(directory, old.number), &spare)?;
     sync_directory(directory)?;
     let file = OpenOptions::new().write(true).open(&spare)?;
@@ -455,13 +456,13 @@ fn name_spare(
 }
 
 /// Removes a segment whose frames are all in the tree.
-pub(super) fn remove(directory: &Path, old: Full) -> io::Result<()> {
+pub(super) fn remove(directory: &Path, old: FullSegment) -> io::Result<()> {
     fs::remove_file(segment_path(directory, old.number))?;
     sync_directory(directory)
 }
 
-impl Full {
-    /// Whether the tree, holding everything up to `number`, holds all that is in here.
+impl FullSegment {
+    /// True if a tree that holds all frames up to `number` holds all of this segment.
     pub(super) fn is_within(&self, number: Number) -> bool {
         self.last <= number
     }
@@ -482,7 +483,7 @@ fn segment_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:012}.{SUFFIX}"))
 }
 
-/// The numbers of all segments, which must follow each other.
+/// Returns the numbers of all segments, which must follow each other.
 fn segment_numbers(directory: &Path) -> Result<Vec<u64>, OpenError> {
     let entries = fs::read_dir(directory).map_err(OpenError::io("read", directory))?;
     let mut numbers = Vec::new();

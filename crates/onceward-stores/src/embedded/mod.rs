@@ -9,41 +9,55 @@
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - A call is answered after what it changed was synced. Calls that come together share one
-//!   sync; nobody waits for more to come.
-//! - Whatever was acknowledged survives the death of the process and of the machine.
-//! - What was running when the process died stands at *unknown* afterwards, never free; it
-//!   can be taken over where the caller's policy says so.
-//! - A damaged file is refused at open, or a damaged record answers
-//!   [`Undecodable`](onceward_core::StoreErrorKind::Undecodable); neither is ever taken for
-//!   absent, recreated or skipped.
-//! - After a failed sync the store stops:
-//!   [`Poisoned`](onceward_core::StoreErrorKind::Poisoned) until it is opened again.
+//! - A call is answered after its change was synced. Calls that arrive together share one sync; no
+//!   call waits for others to arrive.
+//! - Acknowledged calls survive the death of the process and of the machine.
+//! - A record that was running when the process died stands at *unknown* afterwards, never free. It
+//!   can be taken over where the caller's policy allows that.
+//! - A damaged file is refused at open, and a damaged record answers
+//!   [`Undecodable`](onceward_core::StoreErrorKind::Undecodable). Neither counts as absent, is
+//!   recreated or skipped.
+//! - After a failed sync the store stops: [`Poisoned`](onceward_core::StoreErrorKind::Poisoned)
+//!   until it is opened again.
 //! - Below a reserve of free disk space new claims are refused, and settlements still fit.
 //!
 //! # How it works
 //!
-//! One writer thread decides calls by the core's truth table and appends them, a batch at a
-//! time, to a log whose segments are written full before use, so that a sync never allocates.
-//! After the sync a batch goes into the tree (lsm-tree), where callers read by themselves:
-//! everything there is durable, so replays never wait for a sync. Behind it one thread writes
-//! memory into the tree's files, and one cleans up.
+//! One writer thread decides calls by the core's truth table. It appends them in batches to a log
+//! whose segments are filled before use, so that a sync never allocates. After the sync a batch
+//! goes into the tree (lsm-tree), which callers read themselves: everything there is durable, so
+//! replays never wait for a sync. Two more threads write memory into the tree's files, and compact
+//! them.
 //!
-//! The tree is fjall's engine without fjall around it. fjall cuts its journal off at the first
-//! entry that it cannot read, makes a new one where it is missing, and deletes keyspaces that
-//! lack a file: good for a cache, but here that is a payment that never was. And its journal is
-//! a sparse file, so that each sync pays for an allocation.
+//! The tree is fjall's engine without fjall around it. fjall truncates its journal at the first
+//! entry that it cannot read, creates a new journal where it is missing, and deletes keyspaces that
+//! lack a file. That suits a cache; here it would lose a payment. And its journal is a sparse file,
+//! so that each sync pays for an allocation.
 //!
-//! Unix only: it writes at positions, and syncs directories.
+//! Unix only: it writes at offsets, and syncs directories.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the store: opening, reads by callers, compaction |
+//! | `writer` | batches: decide, sync, answer |
+//! | `log` | segments and frames; tells a torn end from damage |
+//! | `tree` | records by id and due entries by time, in lsm-tree's files |
+//! | `upkeep` | the two threads for flushing and compaction |
+//! | `recent_changes` | the last changes, which save the writer reads |
+//! | `ops`, `tally` | batches and counters as bytes |
+//! | `directory`, `disk`, `time` | lock and format; the disk; time that never goes back |
+//! | `shared` | what callers and threads share |
+//! | `verify` | reading everything |
+//! | `settings`, `error` | sizes and limits; why a directory does not open |
 
 mod directory;
 mod disk;
 mod error;
 mod log;
 mod ops;
-mod recent;
+mod recent_changes;
 mod settings;
 mod shared;
 mod tally;
@@ -69,48 +83,48 @@ use onceward_core::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-pub use disk::{Disk, MachineDisk};
+pub use disk::{Disk, SystemDisk};
 pub use error::OpenError;
 pub use settings::Settings;
-pub use verify::{Finding, Report, verify};
+pub use verify::{VerifyFinding, VerifyReport, verify};
 
 use crate::codec::Decoded;
-use directory::{Directory, Found};
+use directory::{Directory, DirectoryState};
 use log::{Log, Recovered};
 use ops::OpKind;
-use shared::{Parts, Shared, Upkeep, failed, unreadable};
+use shared::{Shared, StoreParts, Upkeep, failed, unreadable};
 use tally::Tally;
 use time::StoreClock;
 use tree::Tree;
-use writer::{Answer, Job, Seen};
+use writer::{Job, ReadHint, ReplySender};
 
-/// Calls that may wait for the writer before further ones wait for room.
+/// Calls in the writer's queue before further ones wait for room.
 const QUEUE: usize = 4_096;
 
-/// What a store takes from its surroundings.
+/// The clock and the disk of a store.
 #[derive(Clone)]
-pub struct Surroundings {
-    /// Wall time, counted monotonically while the process lives.
+pub struct Environment {
+    /// Wall time, monotonic while the process lives.
     pub clock: Arc<dyn Clock>,
-    /// The disk.
+    /// The disk of the log.
     pub disk: Arc<dyn Disk>,
 }
 
-impl Default for Surroundings {
+impl Default for Environment {
     fn default() -> Self {
-        Self { clock: Arc::new(SystemAmbient::new()), disk: Arc::new(MachineDisk) }
+        Self { clock: Arc::new(SystemAmbient::new()), disk: Arc::new(SystemDisk) }
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("disk", &self.disk).finish_non_exhaustive()
+        f.debug_struct("Environment").field("disk", &self.disk).finish_non_exhaustive()
     }
 }
 
-/// A durable store in one directory. See the [module](self) for what it promises.
+/// A durable store in one directory. See the [module](self) for its guarantees.
 ///
-/// Dropping it ends its threads and waits for them; nothing acknowledged depends on that.
+/// Dropping it ends its threads and waits for them. Nothing that was acknowledged depends on that.
 pub struct EmbeddedStore {
     shared: Arc<Shared>,
     jobs: Option<mpsc::Sender<Job>>,
@@ -119,23 +133,23 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in a directory, making one if the directory is new or empty.
+    /// Opens the store in a directory, and creates it if the directory is new or empty.
     ///
     /// Blocks while the log's tail is read: some tenths of a second.
     pub fn open(directory: impl AsRef<Path>, settings: Settings) -> Result<Self, OpenError> {
-        Self::open_in(directory, settings, Surroundings::default())
+        Self::open_in(directory, settings, Environment::default())
     }
 
-    /// Opens the store with a clock and a disk of the caller's.
+    /// Opens the store with another clock and disk.
     pub fn open_in(
         directory: impl AsRef<Path>,
         settings: Settings,
-        surroundings: Surroundings,
+        environment: Environment,
     ) -> Result<Self, OpenError> {
-        let Surroundings { clock, disk } = surroundings;
+        let Environment { clock, disk } = environment;
         let settings = settings.sane();
         let mut directory = Directory::take(directory.as_ref())?;
-        if directory.state() == Found::Nothing {
+        if directory.state() == DirectoryState::Empty {
             Tree::create(&directory.tree(), &settings)?;
             Log::create(&directory.log(), &*disk, settings.segment_bytes)?;
             directory.created()?;
@@ -144,12 +158,12 @@ impl EmbeddedStore {
         let Recovered { log, full, ready } = recovered;
         log.settle()?;
         let sealed = tree.persisted();
-        let (clock, tally) = (StoreClock::new(clock, tally.time), tally.reborn());
+        let (clock, tally) = (StoreClock::new(clock, tally.time), tally.next_boot());
         let next_segment = ready.as_ref().map_or(log.segment(), log::Segment::number) + 1;
         let upkeep = Upkeep { full: full.into(), ready, next_segment, ..Upkeep::default() };
         let path = directory.path().to_owned();
         let applied = log.last();
-        let parts = Parts { directory, tree, disk, settings, clock, applied, tally, upkeep };
+        let parts = StoreParts { directory, tree, disk, settings, clock, applied, tally, upkeep };
         Self::start(Shared::new(parts), log, tally, sealed)
             .map_err(OpenError::io("start the threads of", &path))
     }
@@ -163,8 +177,8 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    /// Has everything rewritten that carries dead weight, and tells how far it is. For
-    /// operators after large deletions; in daily life the store cleans up by itself.
+    /// Rewrites everything that contains dead data, and reports progress. For operators after large
+    /// deletions; usually the store compacts by itself.
     pub async fn compact(
         &self,
         mut progress: impl FnMut(Compaction) + Send,
@@ -174,7 +188,7 @@ impl EmbeddedStore {
         let mut work = tokio::task::spawn_blocking(move || {
             shared.tree.flush()?;
             shared.tree.compact_all()?;
-            // Which values are dead is known when the first pass is over.
+            // The first pass finds out which values are dead.
             if shared.tree.dead_bytes() > 0 { shared.tree.compact_all() } else { Ok(()) }
         });
         loop {
@@ -200,8 +214,8 @@ impl EmbeddedStore {
         Compaction { disk_bytes: tree.disk_bytes(), dead_bytes: tree.dead_bytes() }
     }
 
-    /// Hands a call to the writer and waits for its answer.
-    async fn send<A>(&self, job: impl FnOnce(Answer<A>) -> Job) -> Result<A, StoreError> {
+    /// Sends a call to the writer and waits for its answer.
+    async fn send<A>(&self, job: impl FnOnce(ReplySender<A>) -> Job) -> Result<A, StoreError> {
         self.shared.check()?;
         let (answer, answered) = oneshot::channel();
         let gone = |effect| move || self.shared.poisoned(effect);
@@ -213,16 +227,16 @@ impl EmbeddedStore {
     }
 }
 
-/// How far a compaction is.
+/// Progress of a compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compaction {
-    /// Bytes of the tree's files; it grows before it shrinks.
+    /// Bytes of the tree's files; they grow before they shrink.
     pub disk_bytes: u64,
-    /// Bytes among them of values that are dead.
+    /// Bytes of dead values in those files.
     pub dead_bytes: u64,
 }
 
-/// What a directory holds, read and checked.
+/// The content of a directory, read and checked.
 struct Contents {
     tree: Tree,
     recovered: Recovered,
@@ -230,7 +244,7 @@ struct Contents {
 }
 
 impl Contents {
-    /// Opens the tree, and brings it up to the end of the log in memory.
+    /// Opens the tree, and applies the end of the log to it in memory.
     fn read(
         directory: &Directory,
         settings: &Settings,
@@ -288,22 +302,21 @@ impl fmt::Debug for EmbeddedStore {
 
 #[async_trait]
 impl Store for EmbeddedStore {
-    /// Answered by a read alone where nothing is to be written: what is in the tree was
-    /// synced before.
+    /// A claim that changes nothing is answered by a read alone: what is in the tree is durable.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         self.shared.check()?;
-        // Before the look: of what comes after it the writer knows.
+        // Loaded before the read: the writer knows of all later changes.
         let applied = self.shared.applied.load(Ordering::Acquire);
-        let mut seen = Seen::AbsentAt(applied);
+        let mut hint = ReadHint::AbsentAt(applied);
         if let Some(Decoded { record, .. }) = self.shared.read(&request.id)? {
-            seen = Seen::Unsaid;
+            hint = ReadHint::None;
             let now = self.shared.clock.now();
             let step = machine::claim(Some(&record), request, record.fence, now);
             if step.next == Next::Same {
                 return Ok(step.answer);
             }
         }
-        self.send(|answer| Job::Claim(Box::new(request.clone()), seen, answer)).await
+        self.send(|answer| Job::Claim(Box::new(request.clone()), hint, answer)).await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
@@ -322,8 +335,8 @@ impl StoreAdmin for EmbeddedStore {
         Ok(self.shared.read(id)?.map(|decoded| decoded.record))
     }
 
-    /// Looks at every record after the query's start until the page is full: for operators,
-    /// not for requests.
+    /// Reads every record after the query's start until the page is full. For operators, not for
+    /// requests.
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         self.shared.check()?;
         let (shared, query) = (Arc::clone(&self.shared), query.clone());
@@ -346,8 +359,8 @@ impl StoreAdmin for EmbeddedStore {
         Ok(self.shared.stats())
     }
 
-    /// What runs elsewhere runs in this life of the store: after the next opening its lease
-    /// has lapsed, as that of everything else.
+    /// A running record belongs to this boot from now on: after the next opening its lease has
+    /// lapsed, like all others.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         self.send(|answer| Job::Import(Box::new(record.clone()), answer)).await
     }
@@ -355,7 +368,7 @@ impl StoreAdmin for EmbeddedStore {
     async fn health(&self) -> Result<Health, StoreError> {
         self.shared.check()?;
         let shared = Arc::clone(&self.shared);
-        // A disk may take its time to answer.
+        // A disk may take long to answer.
         let looking = tokio::task::spawn_blocking(move || room(&shared));
         looking.await.map_err(|error| {
             failed(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(error)
@@ -363,15 +376,15 @@ impl StoreAdmin for EmbeddedStore {
     }
 }
 
-/// Free space below which an operator is warned, as a multiple of the reserve.
+/// Free space below which health is a warning, as a multiple of the reserve.
 const WARNED_RESERVES: u64 = 2;
 
-/// Whether the disk has room for new claims.
+/// Returns whether the disk has room for new claims.
 fn room(shared: &Shared) -> Health {
     let (reserve, directory) = (shared.settings.reserve_bytes, shared.path().display());
     let free = match shared.disk.free_bytes(shared.path()) {
         Ok(free) => free,
-        // Not knowing is no reason to refuse: writing will tell.
+        // Unknown is no reason to refuse: a write will tell.
         Err(error) => {
             return Health::warning([format!("the free space of {directory} is unknown: {error}")]);
         }

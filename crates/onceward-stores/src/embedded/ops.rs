@@ -1,4 +1,4 @@
-//! What a batch does to the tree, as the payload of its frame.
+//! Changes of the tree that a batch makes, as the payload of its frame.
 //!
 //! ```text
 //! tally | (kind u8 | key length u8 | value length u32 | key | value)…
@@ -8,14 +8,14 @@ use std::ops::Range;
 
 use super::tally::Tally;
 
-/// What is done with a key.
+/// Kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpKind {
     Put = 1,
     Remove = 2,
 }
 
-/// One thing that a batch does.
+/// One change of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Op<'a> {
     pub(super) kind: OpKind,
@@ -23,7 +23,7 @@ pub(super) struct Op<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// Appends a value under a key; says where both are.
+/// Appends a value under a key. Returns the positions of both.
 pub(super) fn put(
     payload: &mut Vec<u8>,
     key: &[u8],
@@ -36,7 +36,7 @@ pub(super) fn put(
     (key, value)
 }
 
-/// Appends a removal; says where the key is.
+/// Appends a removal. Returns the position of the key.
 pub(super) fn remove(payload: &mut Vec<u8>, key: &[u8]) -> Range<usize> {
     head(payload, OpKind::Remove, key)
 }
@@ -48,7 +48,7 @@ fn head(payload: &mut Vec<u8>, kind: OpKind, key: &[u8]) -> Range<usize> {
     start..payload.len()
 }
 
-/// Reads a payload back. Its checksum fitted, so anything odd is a newer format.
+/// Decodes a payload whose checksum is correct. What it cannot read is a newer format.
 pub(super) fn parse(payload: &[u8]) -> Option<(Tally, Vec<Op<'_>>)> {
     let (tally, mut rest) = payload.split_at_checked(Tally::BYTES)?;
     let mut ops = Vec::new();

@@ -1,22 +1,21 @@
-//! What can be chosen about an embedded store.
+//! Settings of an embedded store.
 
 /// Sizes and limits. The defaults are for a server with other things to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes for blocks of the tree that were read; a third of a typical small working set.
+    /// Cache for blocks of the tree; a third of a typical small working set.
     pub cache_bytes: u64,
-    /// Bytes of new records kept in memory before they are written into the tree. Up to
-    /// four times as much is in memory when the disk is slow.
+    /// New records in memory before they are written into the tree's files. Up to four times as
+    /// much is in memory when the disk is slow.
     pub memtable_bytes: u64,
-    /// Bytes of a log segment. Segments are written once in full, so that a sync never has
-    /// to allocate, and are used again.
+    /// Size of a log segment. Segments are filled once, so that a sync never allocates, and reused.
     pub segment_bytes: u64,
-    /// Free bytes on the disk below which new claims are refused, so that what runs can
-    /// still be settled.
+    /// Free space on the disk below which new claims are refused, so that running ones can still be
+    /// settled.
     pub reserve_bytes: u64,
     /// Most calls in one batch, which share one sync.
     pub batch_calls_max: usize,
-    /// Bytes at which a batch is closed, so that one sync does not take too long.
+    /// Size at which a batch is closed, so that one sync does not take too long.
     pub batch_bytes_max: usize,
 }
 
@@ -37,7 +36,7 @@ impl Default for Settings {
 pub(super) const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 impl Settings {
-    /// Smallest sizes: for tests, and for devices where megabytes count.
+    /// Smallest sizes, for tests and for devices where megabytes count.
     pub fn small() -> Self {
         Self {
             cache_bytes: 1 << 20,

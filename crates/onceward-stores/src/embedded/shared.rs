@@ -1,4 +1,4 @@
-//! What the callers, the writer and the upkeep threads have in common.
+//! State that callers, the writer and the upkeep threads share.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::directory::Directory;
 use super::disk::Disk;
-use super::log::{Full, Number, Segment};
+use super::log::{FullSegment, Number, Segment};
 use super::settings::Settings;
 use super::tally::Tally;
 use super::time::StoreClock;
 use super::tree::{self, Entry, Tree, TreeError};
-use crate::codec::{self, Decoded, Life};
+use crate::codec::{self, CurrentBoot, Decoded};
 
 /// One open store.
 #[derive(Debug)]
@@ -24,44 +24,44 @@ pub(super) struct Shared {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) settings: Settings,
     pub(super) clock: StoreClock,
-    pub(super) life: Life,
+    pub(super) boot: CurrentBoot,
     /// The last batch that is in the tree.
     pub(super) applied: AtomicU64,
-    /// As of the last batch.
+    /// The counters after the last batch.
     pub(super) tally: Mutex<Tally>,
     pub(super) upkeep: Mutex<Upkeep>,
-    /// Something in `upkeep` changed, or the store is poisoned.
+    /// Signals a change of `upkeep`, or poison.
     pub(super) news: Condvar,
     poison: OnceLock<String>,
-    /// Last, because the tree removes files when it is dropped, and does so under the lock.
+    /// Last, as dropping the tree removes files, which must happen under the lock.
     pub(super) directory: Directory,
 }
 
-/// What upkeep is asked for, and what it has come to.
+/// Requests to the upkeep threads, and their results.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     pub(super) stopping: bool,
     pub(super) flush: bool,
     pub(super) compact: bool,
-    /// Wanted: a segment of so many bytes.
+    /// The size of a segment to make.
     pub(super) segment: Option<u64>,
     pub(super) ready: Option<Segment>,
     pub(super) next_segment: u64,
-    pub(super) full: VecDeque<Full>,
-    /// The last attempt to make room on the disk for something failed.
+    pub(super) full: VecDeque<FullSegment>,
+    /// Why the last attempt to write to the disk found no room.
     pub(super) no_room: Option<String>,
-    /// The tree has damage that compaction met: it rests, so as not to spread it.
+    /// Compaction has met damage and stopped, so as not to spread it.
     pub(super) compaction_halted: bool,
 }
 
 impl Shared {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { directory, tree, disk, settings, clock, applied, tally, upkeep } = parts;
+    pub(super) fn new(parts: StoreParts) -> Self {
+        let StoreParts { directory, tree, disk, settings, clock, applied, tally, upkeep } = parts;
         Self {
             tree,
             disk,
             settings,
-            life: Life { boot: tally.boot, since: clock.now() },
+            boot: CurrentBoot { boot: tally.boot, since: clock.now() },
             clock,
             applied: AtomicU64::new(applied),
             tally: Mutex::new(tally),
@@ -72,15 +72,15 @@ impl Shared {
         }
     }
 
-    /// Reads a record. What is in the tree was synced before, so it may be told.
+    /// Reads a record. Everything in the tree is durable, so it may be answered.
     pub(super) fn read(&self, id: &RecordId) -> Result<Option<Decoded>, StoreError> {
         let found = self.tree.get(&tree::record_key(id)).transpose();
         found.map(|value| self.decode(Entry { id: *id, value })).transpose()
     }
 
-    /// What an entry of the tree says.
+    /// Decodes an entry of the tree.
     pub(super) fn decode(&self, Entry { id, value }: Entry) -> Result<Decoded, StoreError> {
-        codec::decode(&id, &value.map_err(unreadable)?, self.life).map_err(|error| {
+        codec::decode(&id, &value.map_err(unreadable)?, self.boot).map_err(|error| {
             tracing::error!(%error, ?id, "a record cannot be read");
             failed(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(error)
         })
@@ -90,11 +90,11 @@ impl Shared {
         self.tally.lock().stats()
     }
 
-    /// Stops the store for good: nobody knows any more what is on the disk.
+    /// Stops the store for good, as the content of the disk is unknown.
     pub(super) fn poison(&self, why: String) {
         tracing::error!(why, directory = ?self.directory.path(), "the embedded store stops");
         let _ = self.poison.set(why);
-        // Under the lock, so that nobody misses it between looking and waiting.
+        // Under the lock, so that a thread between its check and its wait is woken too.
         let _upkeep = self.upkeep.lock();
         self.news.notify_all();
     }
@@ -104,11 +104,11 @@ impl Shared {
     }
 
     pub(super) fn poisoned(&self, effect: Effect) -> StoreError {
-        let why = self.poison.get().cloned().unwrap_or_else(|| "its writer is gone".into());
+        let why = self.poison.get().cloned().unwrap_or_else(|| "its writer has ended".into());
         failed(StoreErrorKind::Poisoned, effect).caused_by(why)
     }
 
-    /// Refuses to go on with a store that has stopped.
+    /// Fails if the store has stopped.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         if self.is_poisoned() { Err(self.poisoned(Effect::NotApplied)) } else { Ok(()) }
     }
@@ -122,9 +122,9 @@ impl Shared {
     }
 }
 
-/// What an open store is made of.
+/// The parts of an open store.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct StoreParts {
     pub(super) directory: Directory,
     pub(super) tree: Tree,
     pub(super) disk: Arc<dyn Disk>,
@@ -139,7 +139,7 @@ pub(super) fn failed(kind: StoreErrorKind, effect: Effect) -> StoreError {
     StoreError::new("embedded", kind, effect)
 }
 
-/// A read that failed; nothing was changed by it.
+/// The error of a failed read, which changed nothing.
 pub(super) fn unreadable(error: TreeError) -> StoreError {
     let kind = match &error {
         TreeError::Damaged(_) => StoreErrorKind::Undecodable,

@@ -1,32 +1,32 @@
-//! What the store knows about all of its records together.
+//! Counters over all records.
 
 use onceward_core::{Fence, StateName, Stats, Timestamp};
 
 use crate::codec::Boot;
 
-/// Counters and marks that change with every batch and travel in its frame, so that they
-/// are never out of step with the records.
+/// Counters and limits that change with every batch. They are part of its frame, so they always
+/// match the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tally {
     /// This opening of the store.
     pub(super) boot: Boot,
-    /// The latest time that was ever told: the clock never goes back behind it.
+    /// The latest time that was reported: the clock never goes back behind it.
     pub(super) time: Timestamp,
-    /// The highest fence of all records that were removed.
+    /// The highest fence of all removed records.
     pub(super) forgotten: Fence,
-    /// Every due entry before this time has been dealt with.
+    /// Purging has handled every due entry before this time.
     pub(super) swept: Timestamp,
-    /// Bytes of all records as they are encoded.
+    /// Encoded bytes of all records.
     pub(super) bytes: u64,
     /// Records by stored state.
     pub(super) by_state: [u64; StateName::ALL.len()],
 }
 
-/// What of a record is counted.
+/// The properties of a record that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) state: StateName,
-    /// As it is encoded.
+    /// Encoded length.
     pub(super) bytes: usize,
 }
 
@@ -69,21 +69,21 @@ impl Tally {
         Some(tally)
     }
 
-    /// A record went, or is about to be counted anew.
+    /// Stops counting a record that was removed, or is counted again in its new state.
     pub(super) fn subtract(&mut self, counted: Counted) {
         let count = &mut self.by_state[counted.state as usize];
         *count = count.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(counted.bytes as u64);
     }
 
-    /// A record came.
+    /// Counts a record.
     pub(super) fn add(&mut self, counted: Counted) {
         self.by_state[counted.state as usize] += 1;
         self.bytes += counted.bytes as u64;
     }
 
-    /// A new life begins: what was running has lost its owner.
-    pub(super) fn reborn(mut self) -> Self {
+    /// The counters at a new boot: running records have lost their owners.
+    pub(super) fn next_boot(mut self) -> Self {
         self.boot = Boot(self.boot.0 + 1);
         let orphaned = std::mem::take(&mut self.by_state[StateName::Running as usize]);
         self.by_state[StateName::Unknown as usize] += orphaned;
@@ -111,7 +111,7 @@ mod tests {
         };
         assert_eq!(Tally::decode(&tally.encode()), Some(tally));
         assert_eq!(Tally::decode(&[0; 3]), None);
-        assert_eq!(tally.reborn().by_state, [0, 9, 10, 11, 20, 13]);
-        assert_eq!(tally.reborn().boot, Boot(4));
+        assert_eq!(tally.next_boot().by_state, [0, 9, 10, 11, 20, 13]);
+        assert_eq!(tally.next_boot().boot, Boot(4));
     }
 }

@@ -1,4 +1,4 @@
-//! The store's clock: the machine's, and never back behind what was told before.
+//! The store's clock: the machine's clock, which never goes back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use onceward_core::{Clock, Timestamp};
 
-/// Goes on from the latest time that an earlier life told. If the machine's clock was set
-/// back in between, the difference is added from then on: time passes at its normal pace
+/// Continues from the latest time that an earlier boot reported. If the machine's clock was set
+/// back in between, the difference is added from then on, so that time passes at its normal pace
 /// instead of standing still.
 pub(super) struct StoreClock {
     clock: Arc<dyn Clock>,

@@ -1,7 +1,7 @@
 //! The tree: records by id and due entries by time, in lsm-tree's files.
 //!
-//! Keys begin with what they are for. Numbers of batches are the tree's sequence numbers, so
-//! it knows how far it holds the log.
+//! The first byte of a key is its kind. Numbers of batches are the tree's sequence numbers, so it
+//! knows up to which batch it holds the log.
 
 use std::cell::Cell;
 use std::fs;
@@ -22,16 +22,16 @@ use super::log::Number;
 use super::settings::Settings;
 use super::tally::Tally;
 
-/// Larger values live in files of their own, which are dropped whole when everything in
-/// them has expired, and are not rewritten when keys around them move.
+/// Larger values are in files of their own. Those are dropped as a whole when all values in them
+/// have expired, and are not rewritten when keys move.
 const APART_FROM_BYTES: u32 = 512;
-/// A value file is rewritten by [`Tree::compact_all`] when so much of it is dead.
+/// Share of dead values at which [`Tree::compact_all`] rewrites a value file.
 const DEAD_SHARE: f32 = 0.5;
 
-/// Size of the tables that a rewriting of everything makes.
+/// Table size of a full rewrite.
 const TABLE_BYTES: u64 = 64 << 20;
 
-/// Reads are always of the newest version, so older ones may go at once.
+/// Reads always use the newest version, so older ones can be dropped at once.
 const NEWEST: SeqNo = SeqNo::MAX;
 const KEEP_NO_OLD_VERSIONS: SeqNo = SeqNo::MAX;
 
@@ -42,14 +42,14 @@ const TALLY: &[u8] = b"m";
 const CURRENT: &str = "current";
 const BLOBS: &str = "blobs";
 
-/// The key that a record lives under.
+/// Key of a record.
 pub(super) fn record_key(id: &RecordId) -> [u8; 33] {
     let mut key = [RECORD; 33];
     key[1..].copy_from_slice(id.as_bytes());
     key
 }
 
-/// The key that says when something happens to a record by time alone.
+/// Key of a due entry, which says when a record changes by time alone.
 pub(super) fn due_key(due: Due) -> [u8; 41] {
     let mut key = [DUE; 41];
     key[1..9].copy_from_slice(&due.at.as_millis().to_be_bytes());
@@ -57,7 +57,7 @@ pub(super) fn due_key(due: Due) -> [u8; 41] {
     key
 }
 
-/// That something happens to a record at a time.
+/// A time at which a record changes by time alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) at: Timestamp,
@@ -75,7 +75,7 @@ impl Due {
 /// Why the tree could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
-    /// What is on the disk is not what was written.
+    /// The disk has other bytes than were written.
     #[error("the tree is damaged: {0}")]
     Damaged(String),
     /// The disk is full.
@@ -93,7 +93,8 @@ impl From<lsm_tree::Error> for TreeError {
         match error {
             lsm_tree::Error::Io(error) => match error.kind() {
                 StorageFull | QuotaExceeded => Self::NoRoom(error),
-                // Odd lengths and positions come from odd bytes, and nobody removes files.
+                // Wrong lengths and positions come from wrong bytes, and nothing else removes
+                // files.
                 UnexpectedEof | NotFound | InvalidData | InvalidInput => {
                     Self::Damaged(error.to_string())
                 }
@@ -122,7 +123,7 @@ impl Tree {
         Self::open_files(path, settings).map(drop)
     }
 
-    /// Opens a tree that must be there, and refuses it unless its table of contents is whole.
+    /// Opens an existing tree. Refuses it unless its table of contents is complete.
     pub(super) fn open(path: &Path, settings: &Settings) -> Result<Self, OpenError> {
         check_contents(path)?;
         Self::open_files(path, settings)
@@ -161,8 +162,8 @@ impl Tree {
         Tally::decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Records after an id, in order. An error of the item is one of the tree, behind which
-    /// nothing can be found; an error of an entry is its own.
+    /// Returns the records after an id, in order. An error of an item is damage of the tree, and
+    /// nothing can be read behind it; an error in an entry concerns that record only.
     pub(super) fn records(
         &self,
         after: Option<&RecordId>,
@@ -176,7 +177,7 @@ impl Tree {
         })
     }
 
-    /// Due entries from a time on, in order.
+    /// Returns the due entries from a time on, in order.
     pub(super) fn due(
         &self,
         from: Timestamp,
@@ -186,7 +187,8 @@ impl Tree {
         std::iter::from_fn(move || {
             let item = guarded(|| items.next().map(lsm_tree::Guard::key).transpose());
             Some(item.transpose()?.and_then(|key| {
-                Due::parse(&key).ok_or_else(|| TreeError::Damaged("a due entry is odd".into()))
+                Due::parse(&key)
+                    .ok_or_else(|| TreeError::Damaged("a due entry has an odd format".into()))
             }))
         })
     }
@@ -203,18 +205,18 @@ impl Tree {
         self.tree.active_memtable().size()
     }
 
-    /// Memtables that wait to be written.
+    /// Number of sealed memtables that are not written yet.
     pub(super) fn waiting(&self) -> usize {
         self.tree.sealed_memtable_count()
     }
 
-    /// Runs of young tables, each of which a read has to look at.
+    /// Number of young runs of tables. A read checks each of them.
     pub(super) fn young_runs(&self) -> usize {
         self.tree.l0_run_count()
     }
 
-    /// Begins a new memtable. The tally goes with the old one, so that the tree's files
-    /// alone say how things stood at their last batch.
+    /// Begins a new memtable. The old one includes the tally, so that the tree's files are complete
+    /// as of their last batch.
     pub(super) fn seal(&self, tally: &Tally, number: Number) {
         self.put(TALLY, &tally.encode(), number);
         self.tree.rotate_memtable();
@@ -229,12 +231,12 @@ impl Tree {
         self.sync_value_names()
     }
 
-    /// lsm-tree syncs its value files, but not the directory that names them.
+    /// lsm-tree syncs its value files, but not the directory that contains them.
     fn sync_value_names(&self) -> Result<(), TreeError> {
         sync_directory(&self.path.join(BLOBS)).map_err(TreeError::Io)
     }
 
-    /// One step of cleaning up; says whether there may be another.
+    /// Does one step of compaction. Returns whether there may be another.
     pub(super) fn compact_step(&self) -> Result<bool, TreeError> {
         let before = self.tree.current_version().id();
         guarded(|| self.tree.compact(self.strategy.clone(), KEEP_NO_OLD_VERSIONS))?;
@@ -245,13 +247,13 @@ impl Tree {
         Ok(changed)
     }
 
-    /// Rewrites all keys, and the values in files that were known to be mostly dead.
+    /// Rewrites all keys, and the values in files that are known to be mostly dead.
     pub(super) fn compact_all(&self) -> Result<(), TreeError> {
         guarded(|| self.tree.major_compact(TABLE_BYTES, KEEP_NO_OLD_VERSIONS))?;
         self.sync_value_names()
     }
 
-    /// Bytes of values that are dead and still on the disk.
+    /// Bytes of dead values that are still on the disk.
     pub(super) fn dead_bytes(&self) -> u64 {
         self.tree.stale_blob_bytes()
     }
@@ -268,7 +270,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// A value may be damaged where its key is not.
+    /// A value may be damaged while its key is not.
     fn read(item: impl lsm_tree::Guard) -> Result<Self, TreeError> {
         let id = Cell::new(None);
         let value = guarded(|| {
@@ -289,7 +291,7 @@ impl Entry {
     }
 }
 
-/// lsm-tree panics on some kinds of damage; to us they are errors like the others.
+/// lsm-tree panics on some kinds of damage: the panic becomes an error.
 fn guarded<T>(work: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T, TreeError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(TreeError::from),
@@ -297,8 +299,8 @@ fn guarded<T>(work: impl FnOnce() -> lsm_tree::Result<T>) -> Result<T, TreeError
     }
 }
 
-/// lsm-tree begins a new tree where it finds no `current`, and does not look at the checksum
-/// in it. We do both, so that nothing of ours is ever replaced by an empty tree.
+/// lsm-tree creates a new tree where `current` is missing, and does not check the checksum in it.
+/// This check does both, so that a store is never replaced by an empty tree.
 fn check_contents(path: &Path) -> Result<(), OpenError> {
     let current = path.join(CURRENT);
     let bytes = match fs::read(&current) {

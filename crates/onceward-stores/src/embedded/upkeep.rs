@@ -1,5 +1,5 @@
-//! Two threads behind the writer: one writes memtables into the tree's files and makes log
-//! segments ready, the other cleans up the tree.
+//! Two threads behind the writer. One writes memtables into the tree's files and prepares log
+//! segments, the other compacts the tree.
 
 use std::io;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use super::log::{self, Segment};
 use super::shared::{Shared, Upkeep};
 use super::tree::TreeError;
 
-/// How long to wait before the disk is asked again after it was full.
+/// Time before the next attempt after the disk was full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Dead values that are not worth a rewriting, however small the store is.
+/// Dead values below which a full rewrite is not worth it, however small the store is.
 const DEAD_BYTES_MIN: u64 = 256 << 20;
 
-/// Starts both.
+/// Starts both threads.
 pub(super) fn start(shared: &Arc<Shared>) -> io::Result<[JoinHandle<()>; 2]> {
     let spawn = |name: &str, work: fn(&Shared)| {
         let shared = Arc::clone(shared);
@@ -31,9 +31,10 @@ enum Task {
 
 fn keep_flushed(shared: &Shared) {
     while let Some(task) = next_task(shared) {
-        // Files are made by their names: not in a directory that another process may have.
+        // Files are created by name: the directory must not belong to another process by now.
         if let Err(error) = shared.directory.must_be_ours() {
-            return shared.poison(format!("the directory is not ours any more: {error}"));
+            return shared
+                .poison(format!("the directory no longer belongs to this process: {error}"));
         }
         let done = match task {
             Task::Flush => flush(shared),
@@ -57,14 +58,14 @@ fn keep_flushed(shared: &Shared) {
     }
 }
 
-/// Waits for something to do; `None` at the end.
+/// Waits for the next task; `None` at the end.
 fn next_task(shared: &Shared) -> Option<Task> {
     let mut upkeep = shared.upkeep.lock();
     loop {
         if upkeep.stopping || shared.is_poisoned() {
             return None;
         }
-        // A segment first: the writer may be waiting for it.
+        // Segments first, as the writer may wait for one.
         if let Some(bytes) = upkeep.segment {
             return Some(Task::Segment { bytes });
         }
@@ -88,7 +89,7 @@ fn flush(shared: &Shared) -> Result<(), TreeError> {
     drop_surplus(shared).map_err(full_or_io)
 }
 
-/// Removes segments that the tree holds, but for one that is used again.
+/// Removes segments that the tree holds, but keeps one for reuse.
 fn drop_surplus(shared: &Shared) -> io::Result<()> {
     let persisted = shared.tree.persisted();
     loop {
@@ -137,16 +138,17 @@ fn full_or_io(error: io::Error) -> TreeError {
 fn keep_compact(shared: &Shared) {
     while wait_for_compaction(shared) {
         if let Err(error) = shared.directory.must_be_ours() {
-            return shared.poison(format!("the directory is not ours any more: {error}"));
+            return shared
+                .poison(format!("the directory no longer belongs to this process: {error}"));
         }
         match compact(shared) {
             Ok(()) => {}
             Err(TreeError::Damaged(detail)) => {
-                tracing::error!(detail, "compaction met damage and rests; look with `verify`");
+                tracing::error!(detail, "compaction met damage and has stopped: run `verify`");
                 shared.upkeep.lock().compaction_halted = true;
             }
             Err(error) => {
-                tracing::warn!(%error, "compaction failed, will be tried again");
+                tracing::warn!(%error, "compaction failed and will be tried again");
                 let mut upkeep = shared.upkeep.lock();
                 upkeep.compact = true;
                 if !upkeep.stopping {
@@ -158,7 +160,7 @@ fn keep_compact(shared: &Shared) {
     }
 }
 
-/// Waits until there is something to clean up; `false` at the end.
+/// Waits for a request to compact; `false` at the end.
 fn wait_for_compaction(shared: &Shared) -> bool {
     let mut upkeep = shared.upkeep.lock();
     loop {
@@ -188,7 +190,7 @@ fn compact(shared: &Shared) -> Result<(), TreeError> {
     Ok(())
 }
 
-/// Whether so much fits beside the reserve, which is for settlements.
+/// True if this much fits in addition to the reserve, which is for settlements.
 fn has_room_for(shared: &Shared, bytes: u64) -> bool {
     let free = shared.disk.free_bytes(shared.path());
     free.is_ok_and(|free| free >= shared.settings.reserve_bytes.saturating_add(bytes))

@@ -1,4 +1,4 @@
-//! Looking at everything in a store's directory.
+//! Checking everything in a store's directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,100 +7,100 @@ use onceward_core::{RecordId, Timestamp};
 
 use super::Contents;
 use super::directory::Directory;
-use super::disk::{Disk, MachineDisk};
+use super::disk::{Disk, SystemDisk};
 use super::error::OpenError;
 use super::settings::Settings;
 use super::tally::{Counted, Tally};
 use super::tree::{Due, Entry, Tree, TreeError, due_key};
 use super::writer::due_of;
-use crate::codec::{self, Life};
+use crate::codec::{self, CurrentBoot};
 
 /// Records between two calls of `progress`.
 const TELL_EVERY: u64 = 10_000;
 
-/// What a look at everything came to.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Report {
+pub struct VerifyReport {
     /// Records that were read.
     pub records: u64,
     /// Due entries that were read.
     pub due_entries: u64,
-    /// Those among them that let a record expire. The others are of records that have gone
-    /// on since; purging removes them.
+    /// Due entries by which a record expires. The others are of records that have changed since;
+    /// purging removes them.
     pub due_entries_current: u64,
-    /// What is wrong, at most [`Report::FINDINGS_MAX`] of it.
-    pub findings: Vec<Finding>,
+    /// Defects, at most [`VerifyReport::FINDINGS_MAX`].
+    pub findings: Vec<VerifyFinding>,
 }
 
-impl Report {
-    /// More findings are not listed: by then the directory is beyond repair by hand.
+impl VerifyReport {
+    /// Further findings are not listed: by then the directory cannot be repaired by hand.
     pub const FINDINGS_MAX: usize = 1_000;
 
-    /// Whether nothing is wrong.
+    /// True if there are no findings.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 
-    fn found(&mut self, finding: Finding) {
+    fn found(&mut self, finding: VerifyFinding) {
         if self.findings.len() < Self::FINDINGS_MAX {
             self.findings.push(finding);
         }
     }
 }
 
-/// Something that is wrong in a store that can be opened.
+/// A defect of a store that can be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Finding {
-    /// A record is there and cannot be read. Claims of its key are answered as such.
+pub enum VerifyFinding {
+    /// A record cannot be read. Claims of its key fail.
     Undecodable {
-        /// Which.
+        /// The record's id.
         id: RecordId,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A part of the tree's files cannot be read; what follows in them was not looked at.
+    /// A part of the tree's files cannot be read. What follows it was not checked.
     Unreadable {
-        /// What was being read.
+        /// The part.
         what: &'static str,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// A record has no entry that would let it expire.
+    /// A record has no due entry, so it would never expire.
     NeverDue {
-        /// Which.
+        /// The record's id.
         id: RecordId,
     },
-    /// The counters do not fit what is there.
+    /// The counters do not match the records.
     Miscounted {
-        /// What the store believes.
+        /// The stored counters.
         believed: String,
-        /// What is there.
+        /// The actual counts.
         counted: String,
     },
 }
 
-/// Reads everything in a store that no process has open, and changes nothing that is ours
-/// (lsm-tree removes files of an interrupted compaction when it opens). `progress` is told
-/// the number of records read.
+/// Reads everything in a store that no process has open. Changes none of our data, although
+/// lsm-tree removes files of an interrupted compaction when it opens. Calls `progress` with the
+/// number of records read.
 ///
 /// # Errors
 ///
-/// What [`EmbeddedStore::open`](super::EmbeddedStore::open) would say: a directory that is
-/// locked, foreign, newer, or so damaged that it cannot be opened.
+/// The errors of [`EmbeddedStore::open`](super::EmbeddedStore::open): a directory that is locked,
+/// foreign, newer, or too damaged to be opened.
 pub fn verify(
     directory: impl AsRef<Path>,
     mut progress: impl FnMut(u64),
-) -> Result<Report, OpenError> {
+) -> Result<VerifyReport, OpenError> {
     let directory = Directory::take_store(directory.as_ref())?;
-    let disk: Arc<dyn Disk> = Arc::new(MachineDisk);
+    let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
     let Contents { tree, tally, .. } = Contents::read(&directory, &Settings::default(), &disk)?;
-    let mut report = Report::default();
+    let mut report = VerifyReport::default();
     let counted = look_at_records(&tree, &tally, &mut report, &mut progress);
     look_at_dues(&tree, &mut report);
     if counted.stats() != tally.stats() {
-        report.found(Finding::Miscounted {
+        report.found(VerifyFinding::Miscounted {
             believed: format!("{:?}", tally.stats()),
             counted: format!("{:?}", counted.stats()),
         });
@@ -111,11 +111,11 @@ pub fn verify(
 fn look_at_records(
     tree: &Tree,
     tally: &Tally,
-    report: &mut Report,
+    report: &mut VerifyReport,
     progress: &mut impl FnMut(u64),
 ) -> Tally {
     let mut counted = Tally::default();
-    let life = Life { boot: tally.boot, since: tally.time };
+    let boot = CurrentBoot { boot: tally.boot, since: tally.time };
     for entry in tree.records(None) {
         let Entry { id, value } = match entry {
             Ok(entry) => entry,
@@ -131,27 +131,27 @@ fn look_at_records(
         let why = |error: &dyn std::error::Error| error.to_string();
         let decoded = value
             .map_err(|error| why(&error))
-            .and_then(|bytes| codec::decode(&id, &bytes, life).map_err(|error| why(&error)));
+            .and_then(|bytes| codec::decode(&id, &bytes, boot).map_err(|error| why(&error)));
         match decoded {
             Ok(decoded) => {
                 counted.add(Counted { state: decoded.state, bytes: decoded.bytes });
                 let record = decoded.record;
                 let due = due_of(Some(&record)).map(|at| due_key(Due { at, id }));
                 match due.map(|key| tree.get(&key)) {
-                    Some(Ok(None)) => report.found(Finding::NeverDue { id }),
+                    Some(Ok(None)) => report.found(VerifyFinding::NeverDue { id }),
                     Some(Err(error)) => report.found(unreadable("a due entry", &error)),
                     Some(Ok(Some(_))) => report.due_entries_current += 1,
                     None => {}
                 }
             }
-            Err(why) => report.found(Finding::Undecodable { id, why }),
+            Err(why) => report.found(VerifyFinding::Undecodable { id, why }),
         }
     }
     progress(report.records);
     counted
 }
 
-fn look_at_dues(tree: &Tree, report: &mut Report) {
+fn look_at_dues(tree: &Tree, report: &mut VerifyReport) {
     for due in tree.due(Timestamp::default()) {
         match due {
             Ok(_) => report.due_entries += 1,
@@ -163,6 +163,6 @@ fn look_at_dues(tree: &Tree, report: &mut Report) {
     }
 }
 
-fn unreadable(what: &'static str, error: &TreeError) -> Finding {
-    Finding::Unreadable { what, why: error.to_string() }
+fn unreadable(what: &'static str, error: &TreeError) -> VerifyFinding {
+    VerifyFinding::Unreadable { what, why: error.to_string() }
 }

@@ -1,5 +1,5 @@
-//! The one writer: takes whatever calls have queued up, decides them one after another by
-//! the core's truth table, makes them durable by one sync, and only then answers them.
+//! The one writer. It takes the calls that have queued up, decides them one after another by the
+//! core's truth table, makes them durable by one sync, and only then answers them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,62 +16,62 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::log::{AppendError, Frame, Log, Number, Segment};
 use super::ops::{self, OpKind};
-use super::recent::{IdMap, Known, Recent};
+use super::recent_changes::{IdMap, RecentChange, RecentChanges};
 use super::shared::{Shared, failed, unreadable};
 use super::tally::{Counted, Tally};
 use super::tree::{self, Due};
 use crate::codec::{self, Decoded};
 
-/// How often the free space is looked at: so often that no disk fills the reserve meanwhile.
+/// How often the free space is read: no disk fills the reserve in between.
 const LOOK_AT_ROOM_EVERY: Duration = Duration::from_millis(20);
-/// How long to wait for the threads behind before looking again whether that is needed.
+/// How long to wait for the upkeep threads before checking again whether that is needed.
 const WAIT_AT_MOST: Duration = Duration::from_millis(500);
-/// Memtables that may wait to be written; then calls wait for the disk.
+/// Sealed memtables that may wait; beyond that, calls wait for the disk.
 const WAITING_MAX: usize = 4;
-/// Young runs of tables before calls wait for compaction: reads look at each of them.
+/// Young runs of tables before calls wait for compaction, as a read checks each of them.
 const YOUNG_RUNS_MAX: usize = 24;
-/// Full segments that make the memtable be written even if it is small.
+/// Full segments at which even a small memtable is written.
 const FULL_SEGMENTS_MAX: usize = 6;
 /// Most records that one purge touches, so that one sync does not take too long.
 const PURGE_MAX: usize = 10_000;
 
 const NEVER: Timestamp = Timestamp::from_millis(u64::MAX);
 
-pub(super) type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
+pub(super) type ReplySender<A> = oneshot::Sender<Result<A, StoreError>>;
 
 /// A call that may change something.
 #[derive(Debug)]
 pub(super) enum Job {
-    Claim(Box<ClaimRequest>, Seen, Answer<Claim>),
-    Renew(RenewRequest, Answer<Fenced<Lease>>),
-    Settle(Box<SettleRequest>, Answer<Fenced<()>>),
-    Resolve(Box<ResolveRequest>, Answer<Fenced<()>>),
-    Purge(usize, Answer<Purged>),
-    Import(Box<Record>, Answer<Imported>),
-    /// Have everything in memory written into the tree's files.
-    Seal(Answer<()>),
+    Claim(Box<ClaimRequest>, ReadHint, ReplySender<Claim>),
+    Renew(RenewRequest, ReplySender<Fenced<Lease>>),
+    Settle(Box<SettleRequest>, ReplySender<Fenced<()>>),
+    Resolve(Box<ResolveRequest>, ReplySender<Fenced<()>>),
+    Purge(usize, ReplySender<Purged>),
+    Import(Box<Record>, ReplySender<Imported>),
+    /// Writes everything in memory into the tree's files.
+    Seal(ReplySender<()>),
 }
 
-/// What a caller has seen of a record by itself.
+/// The result of a caller's own read, for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Seen {
-    /// There was none, when at least this batch was in the tree.
+pub(super) enum ReadHint {
+    /// The record was absent when the tree held at least this batch.
     AbsentAt(Number),
-    /// Something, or nothing was looked at.
-    Unsaid,
+    /// Nothing: there was a record, or no read.
+    None,
 }
 
-/// A decided call that waits for its batch to be durable.
+/// A decided call that waits until its batch is durable.
 enum Decided {
-    Claim(Answer<Claim>, Claim),
-    Lease(Answer<Fenced<Lease>>, Fenced<Lease>),
-    Fenced(Answer<Fenced<()>>, Fenced<()>),
-    Purged(Answer<Purged>, Purged),
-    Imported(Answer<Imported>, Imported),
+    Claim(ReplySender<Claim>, Claim),
+    Lease(ReplySender<Fenced<Lease>>, Fenced<Lease>),
+    Fenced(ReplySender<Fenced<()>>, Fenced<()>),
+    Purged(ReplySender<Purged>, Purged),
+    Imported(ReplySender<Imported>, Imported),
 }
 
 impl Decided {
-    /// Whoever asked may be gone; the step is taken all the same.
+    /// The caller may have gone away; the step is taken all the same.
     fn tell(self) {
         match self {
             Self::Claim(to, answer) => drop(to.send(Ok(answer))),
@@ -93,40 +93,40 @@ impl Decided {
     }
 }
 
-/// One record as the batch sees it.
+/// One record within the batch.
 struct Slot {
     id: RecordId,
-    /// How it is counted in the tree.
+    /// How the tree's record is counted.
     stored: Option<Counted>,
     record: Option<Box<Record>>,
     changed: bool,
 }
 
 /// A record, and how it is counted.
-type Found = (Option<Box<Record>>, Option<Counted>);
+type StoredRecord = (Option<Box<Record>>, Option<Counted>);
 
-/// The thread's state.
+/// State of the thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     log: Log,
     tally: Tally,
-    recent: Recent,
-    /// The last batch whose memtable was sealed.
+    recent: RecentChanges,
+    /// The last batch that is in a sealed memtable.
     sealed: u64,
     has_room: bool,
     room_looked_at: Option<Instant>,
-    // The batch that is being put together; kept for its memory.
+    // The batch under construction; its buffers are reused.
     frame: Frame,
     slots: Vec<Slot>,
     places: IdMap<usize>,
     dues_done: Vec<Due>,
-    /// The earliest due entry among the batch's imports.
+    /// The earliest due time among the batch's imports.
     imported_due: Timestamp,
     decided: Vec<Decided>,
     bytes: usize,
 }
 
-/// Starts the writer; it ends when the last sender is gone.
+/// Starts the writer, which ends when the last sender is dropped.
 pub(super) fn start(
     shared: Arc<Shared>,
     log: Log,
@@ -134,7 +134,7 @@ pub(super) fn start(
     sealed: u64,
     jobs: mpsc::Receiver<Job>,
 ) -> std::io::Result<JoinHandle<()>> {
-    let recent = Recent::after(log.last());
+    let recent = RecentChanges::after(log.last());
     let writer = Writer {
         shared,
         log,
@@ -193,7 +193,7 @@ impl Writer {
 
     fn decide(&mut self, job: Job, now: Timestamp) {
         match job {
-            Job::Claim(request, seen, to) => match self.claim(&request, seen, now) {
+            Job::Claim(request, hint, to) => match self.claim(&request, hint, now) {
                 Ok(answer) => self.decided.push(Decided::Claim(to, answer)),
                 Err(error) => drop(to.send(Err(error))),
             },
@@ -226,7 +226,7 @@ impl Writer {
         }
     }
 
-    fn fenced(&mut self, to: Answer<Fenced<()>>, step: Result<Fenced<()>, StoreError>) {
+    fn fenced(&mut self, to: ReplySender<Fenced<()>>, step: Result<Fenced<()>, StoreError>) {
         match step {
             Ok(answer) => self.decided.push(Decided::Fenced(to, answer)),
             Err(error) => drop(to.send(Err(error))),
@@ -236,10 +236,10 @@ impl Writer {
     fn claim(
         &mut self,
         request: &ClaimRequest,
-        seen: Seen,
+        hint: ReadHint,
         now: Timestamp,
     ) -> Result<Claim, StoreError> {
-        let place = self.place(&request.id, seen)?;
+        let place = self.place(&request.id, hint)?;
         let record = self.slots[place].record.as_deref();
         let step = machine::claim(record, request, self.tally.forgotten, now);
         let grants = matches!(step.answer, Claim::Granted { .. }) && step.next != Next::Same;
@@ -250,13 +250,13 @@ impl Writer {
     }
 
     fn import(&mut self, record: &Record) -> Result<Imported, StoreError> {
-        let place = self.place(&record.id, Seen::Unsaid)?;
+        let place = self.place(&record.id, ReadHint::None)?;
         let stored = self.slots[place].record.as_deref();
         if stored.is_none() && !self.has_room {
             return Err(full());
         }
         let step = machine::import(stored, record);
-        // It may have been due before cleaning up came by, which does not look back.
+        // It may be due at a time that purging has passed already.
         if let (Next::Put(_), Some(due)) = (&step.next, due_of(Some(record))) {
             self.tally.swept = self.tally.swept.min(due);
             self.imported_due = self.imported_due.min(due);
@@ -270,7 +270,7 @@ impl Writer {
         id: &RecordId,
         step: impl FnOnce(Option<&Record>, Fence) -> Step<A>,
     ) -> Result<A, StoreError> {
-        let place = self.place(id, Seen::Unsaid)?;
+        let place = self.place(id, ReadHint::None)?;
         let step = step(self.slots[place].record.as_deref(), self.tally.forgotten);
         Ok(self.take(place, step))
     }
@@ -285,13 +285,13 @@ impl Writer {
         step.answer
     }
 
-    /// Where the batch has a record, found at its first mention.
-    fn place(&mut self, id: &RecordId, seen: Seen) -> Result<usize, StoreError> {
+    /// Returns the record's slot in the batch. Reads the record at its first use.
+    fn place(&mut self, id: &RecordId, hint: ReadHint) -> Result<usize, StoreError> {
         if let Some(place) = self.places.get(id) {
             return Ok(*place);
         }
-        let (record, stored) = self.find(id, seen)?;
-        // What was read is in memory too, until the batch is done.
+        let (record, stored) = self.find(id, hint)?;
+        // The record stays in memory until the batch is done.
         self.bytes += stored.map_or(0, |stored| stored.bytes);
         let place = self.slots.len();
         self.slots.push(Slot { id: *id, stored, record, changed: false });
@@ -299,16 +299,16 @@ impl Writer {
         Ok(place)
     }
 
-    /// A record as the last batch left it, with as little looking as possible.
-    fn find(&self, id: &RecordId, seen: Seen) -> Result<Found, StoreError> {
-        match (self.recent.get(id), seen) {
-            (Some(Known::Running(record, stored)), _) => {
+    /// Returns a record as the last batch left it, with as few reads as possible.
+    fn find(&self, id: &RecordId, hint: ReadHint) -> Result<StoredRecord, StoreError> {
+        match (self.recent.get(id), hint) {
+            (Some(RecentChange::Running(record, stored)), _) => {
                 return Ok((Some(record.clone()), Some(*stored)));
             }
-            (None, Seen::AbsentAt(number)) if self.recent.covers(number) => {
+            (None, ReadHint::AbsentAt(number)) if self.recent.covers(number) => {
                 return Ok((None, None));
             }
-            (Some(Known::Changed) | None, _) => {}
+            (Some(RecentChange::Changed) | None, _) => {}
         }
         Ok(match self.shared.read(id)? {
             Some(Decoded { record, state, bytes }) => {
@@ -318,11 +318,11 @@ impl Writer {
         })
     }
 
-    /// Lets go what is due, walking over due entries only.
+    /// Expires and removes what is due. Visits due entries only.
     fn purge(&mut self, limit: usize, now: Timestamp) -> Result<Purged, StoreError> {
         let mut purged = Purged::default();
         let mut swept = now;
-        // Something always goes, even if calls before this one have filled the batch.
+        // Each purge does some work, even if earlier calls have filled the batch.
         let limit_bytes = self.bytes + self.shared.settings.batch_bytes_max;
         for due in self.shared.tree.due(self.tally.swept) {
             let due = due.map_err(unreadable)?;
@@ -334,13 +334,13 @@ impl Writer {
                 swept = due.at;
                 break;
             }
-            let place = match self.place(&due.id, Seen::Unsaid) {
+            let place = match self.place(&due.id, ReadHint::None) {
                 Ok(place) => place,
-                // What cannot be read is not removed either; `verify` names it.
+                // A record that cannot be read is not removed; `verify` reports it.
                 Err(error) if error.kind == StoreErrorKind::Undecodable => continue,
                 Err(error) => return Err(error),
             };
-            // An entry whose record has gone on since is only removed itself.
+            // If its record has changed since, only the due entry is removed.
             let current = due_of(self.slots[place].record.as_deref()) == Some(due.at);
             if current && purged.removed + purged.tombstoned >= limit {
                 purged.more = true;
@@ -348,18 +348,18 @@ impl Writer {
                 break;
             }
             if current {
-                self.let_go(place, now, &mut purged);
+                self.expire(place, now, &mut purged);
             }
             self.dues_done.push(due);
             self.bytes += size_of::<Due>();
         }
-        // Entries of this very millisecond may still come, and those of imports of this very
-        // batch are not in the tree yet.
+        // More entries of this millisecond may come, and entries of this batch's imports are not in
+        // the tree yet.
         self.tally.swept = swept.min(self.imported_due);
         Ok(purged)
     }
 
-    fn let_go(&mut self, place: usize, now: Timestamp, purged: &mut Purged) {
+    fn expire(&mut self, place: usize, now: Timestamp, purged: &mut Purged) {
         let Some(record) = self.slots[place].record.as_deref() else { return };
         let (next, fence) = (machine::sweep(record, now), record.fence);
         match next {
@@ -373,7 +373,7 @@ impl Writer {
         self.take(place, Step { answer: (), next });
     }
 
-    /// Makes the batch durable, puts it into the tree, and answers it.
+    /// Makes the batch durable, applies it to the tree, and answers its calls.
     fn commit(&mut self) {
         let before = *self.shared.tally.lock();
         let written = self.write_frame();
@@ -407,7 +407,7 @@ impl Writer {
         self.decided.drain(..).for_each(|decided| decided.fail(error()));
     }
 
-    /// Writes what changed into the frame; says where each part of it is.
+    /// Writes the changes into the frame. Returns the positions of each.
     fn write_frame(&mut self) -> Vec<Written> {
         let mut written = Vec::new();
         let payload = self.frame.payload();
@@ -457,14 +457,14 @@ impl Writer {
             self.shared.upkeep.lock().full.push_back(full);
         }
         let number = self.log.append(&mut self.frame)?;
-        // After the sync and before the answers: what counts is written where it is found again,
-        // and no other process has the store.
+        // After the sync and before the answers: the frame must be in a file that the next opening
+        // finds, and no other process may have the store.
         let ours = self.shared.directory.must_be_ours().and_then(|()| self.log.must_be_in_place());
         ours.map_err(AppendError::Broken)?;
         Ok(number)
     }
 
-    /// The segment that was made ready, or else one made now.
+    /// Takes the prepared segment, or waits for one.
     fn next_segment(&mut self) -> Result<Segment, AppendError> {
         let mut upkeep = self.shared.upkeep.lock();
         let bytes = Log::bytes_for(&self.frame).max(self.shared.settings.segment_bytes);
@@ -497,14 +497,14 @@ impl Writer {
         }
     }
 
-    /// Keeps what this batch changed.
+    /// Notes the changes of this batch as recent.
     fn remember(&mut self, number: Number) {
         for slot in self.slots.drain(..).filter(|slot| slot.changed) {
             let known = match (slot.record, slot.stored) {
                 (Some(record), Some(stored)) if stored.state == StateName::Running => {
-                    Known::Running(record, stored)
+                    RecentChange::Running(record, stored)
                 }
-                _ => Known::Changed,
+                _ => RecentChange::Changed,
             };
             self.recent.put(slot.id, known, number);
         }
@@ -515,7 +515,7 @@ impl Writer {
             return;
         }
         self.room_looked_at = Some(Instant::now());
-        // Not knowing is no reason to refuse: writing will tell.
+        // Unknown is no reason to refuse: a write will tell.
         self.has_room = match self.shared.disk.free_bytes(self.shared.path()) {
             Ok(free) => free >= self.shared.settings.reserve_bytes,
             Err(error) => {
@@ -525,8 +525,7 @@ impl Writer {
         };
     }
 
-    /// Has memory written into files when there is much of it, and waits when the files
-    /// cannot keep up.
+    /// Seals the memtable when it is large, and waits while the files cannot keep up.
     fn keep_memory_bounded(&mut self) {
         self.want_segment();
         let shared = Arc::clone(&self.shared);
@@ -573,7 +572,7 @@ fn full() -> StoreError {
         .caused_by("the disk's free space is below the reserve")
 }
 
-/// A part of a frame: what to do with which key.
+/// A change in a frame, by its positions.
 struct Written {
     kind: OpKind,
     key: Range<usize>,
@@ -591,7 +590,7 @@ impl Written {
     }
 }
 
-/// When the next thing happens to a record by time alone.
+/// The next time at which a record changes by time alone.
 pub(super) fn due_of(record: Option<&Record>) -> Option<Timestamp> {
     let state = &record?.state;
     let retained = state.retained()?;
@@ -601,7 +600,7 @@ pub(super) fn due_of(record: Option<&Record>) -> Option<Timestamp> {
     })
 }
 
-/// A writer that panicked answers nobody any more: say so at once.
+/// Poisons the store if the writer panics, so that callers fail at once.
 struct PoisonOnPanic(Arc<Shared>);
 
 impl Drop for PoisonOnPanic {

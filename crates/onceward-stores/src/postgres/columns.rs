@@ -1,4 +1,4 @@
-//! The parameters of statements: one array a column, in the order of the ids.
+//! Parameters of statements: one array for each column, in the order of the ids.
 
 use std::time::SystemTime;
 
@@ -9,15 +9,15 @@ use onceward_core::{
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::executor::{lease_until, purge_after};
 use super::row::{
     content_name, fence, fingerprint_bytes, millis, owner, sketch, state_name, system_time,
 };
 use super::settings::Settings;
-use super::steps::{lease_until, purge_after};
 
 type Values<'a> = Vec<&'a (dyn ToSql + Sync)>;
 
-/// The six parts of scopes.
+/// The parts of scopes.
 #[derive(Default)]
 struct ScopeColumns<'a> {
     tenant: Vec<&'a str>,
@@ -43,7 +43,7 @@ impl<'a> ScopeColumns<'a> {
     }
 }
 
-/// What `claim.sql` wants.
+/// The parameters of `claim.sql`.
 #[derive(Default)]
 pub(super) struct ClaimColumns<'a> {
     id: Vec<&'a [u8]>,
@@ -87,7 +87,7 @@ impl<'a> ClaimColumns<'a> {
     }
 }
 
-/// What `renew.sql` wants.
+/// The parameters of `renew.sql`.
 #[derive(Default)]
 pub(super) struct RenewColumns<'a> {
     id: Vec<&'a [u8]>,
@@ -113,7 +113,7 @@ impl<'a> RenewColumns<'a> {
     }
 }
 
-/// The parts of outcomes, where there are any.
+/// The parts of outcomes; null for states without one.
 #[derive(Default)]
 struct OutcomeColumns<'a> {
     content: Vec<Option<&'static str>>,
@@ -134,7 +134,7 @@ impl<'a> OutcomeColumns<'a> {
     }
 }
 
-/// What `settle.sql` wants.
+/// The parameters of `settle.sql`.
 #[derive(Default)]
 pub(super) struct SettleColumns<'a> {
     id: Vec<&'a [u8]>,
@@ -157,7 +157,7 @@ impl<'a> SettleColumns<'a> {
             columns.fence.push(fence(call.holder.fence));
             columns.state.push(state_name(state));
             columns.keep.push(millis(call.retention.keep));
-            // Of what did not happen there is nothing to look up later: no tombstone stays.
+            // A release leaves no tombstone, as there is no outcome to look up later.
             let tombstone = millis(call.retention.tombstone);
             columns.tombstone.push(if state == StateName::Released { 0 } else { tombstone });
             columns.outcome.push(outcome);
@@ -195,7 +195,7 @@ fn meaning(settlement: &Settlement) -> (StateName, Option<&Outcome>) {
     }
 }
 
-/// What `put.sql` wants.
+/// The parameters of `put.sql`.
 #[derive(Default)]
 pub(super) struct PutColumns<'a> {
     id: Vec<&'a [u8]>,
@@ -253,7 +253,7 @@ impl<'a> PutColumns<'a> {
         self.outcome.push(record.state.outcome());
     }
 
-    /// A record that nothing is there of yet.
+    /// The parameters for a record that is not in the table.
     pub(super) fn first(record: &'a Record) -> Self {
         Self::new(std::iter::once((&(Fence(0), 0), record)))
     }
@@ -264,7 +264,7 @@ impl<'a> PutColumns<'a> {
         values
     }
 
-    /// All but the channel, which only those who may be waited for have.
+    /// All parameters but the channel, which only an update needs.
     pub(super) fn fields(&self) -> Values<'_> {
         let outcome = &self.outcome;
         let mut values: Values<'_> = vec![

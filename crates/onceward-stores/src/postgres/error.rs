@@ -1,4 +1,4 @@
-//! What failed, and what that says about whether it was done.
+//! Failed statements, and what they say about their effect.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::row::Undecodable;
 /// The name of the store in its errors.
 pub(super) const STORE: &str = "postgres";
 
-/// A failed statement, which may concern many calls.
+/// A failed statement, which may concern several calls.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) effect: Effect,
@@ -31,20 +31,20 @@ impl Fault {
         self
     }
 
-    /// There is no connection to send anything by.
+    /// The error for want of a connection: nothing was sent.
     pub(super) fn unreached(source: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::new(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(source)
     }
 
-    /// No answer in time.
+    /// The error of a call without an answer in time.
     pub(super) fn late(effect: Effect) -> Self {
         Self::new(StoreErrorKind::Timeout, effect)
     }
 
-    /// What a statement's error says.
+    /// Classifies the error of a statement.
     ///
-    /// An error that the server replied rolled the statement back. Without a reply, or where
-    /// the reply is the connection's end, it may have been committed before.
+    /// An error that the server replied rolled the statement back. Without a reply, or if the reply
+    /// is the end of the connection, the statement may have been committed before.
     pub(super) fn of(error: tokio_postgres::Error) -> Self {
         let (kind, effect) = match error.as_db_error() {
             None => (StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied),
@@ -53,7 +53,7 @@ impl Fault {
         Self::new(kind, effect).caused_by(error)
     }
 
-    /// What an error of sqlx says, inside of a transaction: nothing counts before its commit.
+    /// Classifies an error of sqlx within a transaction, where nothing counts before the commit.
     #[cfg(feature = "sqlx")]
     pub(super) fn in_sqlx(error: sqlx::Error) -> Self {
         let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
@@ -62,13 +62,13 @@ impl Fault {
         Self::new(kind, Effect::NotApplied).caused_by(error)
     }
 
-    /// The same failure of something that changes nothing.
+    /// The same error for a statement that changes nothing.
     pub(super) fn harmless(mut self) -> Self {
         self.effect = Effect::NotApplied;
         self
     }
 
-    /// The loss of all records, if it is that.
+    /// Returns the loss of all records, if that is the cause.
     pub(super) fn lost(&self) -> Option<&RecordsLost> {
         self.source.as_ref()?.downcast_ref()
     }
@@ -80,7 +80,7 @@ impl Fault {
 
 fn effect(severity: Option<Severity>, code: &SqlState) -> Effect {
     let ended = matches!(severity, Some(Severity::Fatal | Severity::Panic) | None);
-    // 08: the connection; 40003: the server itself does not know.
+    // 08 is a connection error; 40003 means that the server does not know the result.
     let unclear =
         code.code().starts_with("08") || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN;
     if ended || unclear { Effect::MayHaveBeenApplied } else { Effect::NotApplied }
@@ -112,7 +112,7 @@ impl From<Undecodable> for Fault {
     }
 }
 
-/// A cause that several calls share.
+/// A cause that several errors share.
 #[derive(Debug)]
 struct Caused(Arc<dyn std::error::Error + Send + Sync>);
 
@@ -128,10 +128,10 @@ impl std::error::Error for Caused {
     }
 }
 
-/// The table of records was emptied, or made anew. The source of a [`StoreError`].
+/// All records are gone: the table was emptied or recreated. The source of a [`StoreError`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "all records in the schema `{schema}` were removed, so it cannot be told what is new: no claims \
+    "all records in the schema `{schema}` were removed, so new keys cannot be told from lost ones: no claims \
      are granted until the records are restored with their sentinel, or an operator runs \
      `onceward store accept-loss`"
 )]
@@ -145,48 +145,48 @@ pub struct RecordsLost {
 #[non_exhaustive]
 pub enum OpenError {
     /// The address or a setting of the connection is wrong.
-    #[error("the address of the PostgreSQL server is wrong")]
+    #[error("the address of the PostgreSQL server is not valid")]
     Address(#[source] tokio_postgres::Error),
     /// The certificates for TLS cannot be read.
     #[error("the certificates in `{path}` cannot be used: {reason}")]
     Certificates {
-        /// The file, or what else they come from.
+        /// The file, or another source.
         path: String,
-        /// What is wrong with them.
+        /// The problem.
         reason: String,
     },
-    /// The server cannot be reached, or refuses us.
+    /// The server cannot be reached, or refuses the login.
     #[error("the PostgreSQL server cannot be reached: {reason}")]
     Unreachable {
-        /// What the driver says, without any part of the URL.
+        /// The driver's message, without any part of the URL.
         reason: String,
-        /// The error itself.
+        /// The driver's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A newer release has changed the tables so that this one must not write to them.
+    /// A newer release has changed the tables in a way that this one must not write to.
     #[error(
-        "the schema `{schema}` is of version {found} and wants a release that knows version {wanted}; this one knows {known}: update it"
+        "the schema `{schema}` has version {found} and needs a release that knows version {wanted}; this one knows {known}: use a newer release"
     )]
     Newer {
         /// The schema.
         schema: String,
-        /// Its version.
+        /// The version of the schema.
         found: i32,
-        /// The oldest version that a release has to know.
+        /// The version that a release must know.
         wanted: i32,
         /// The newest version that this release knows.
         known: i32,
     },
-    /// The tables are not there, or older than this release needs, and it was told not to
+    /// The tables are missing or older than this release needs, and the settings say not to
     /// migrate.
     #[error(
-        "the schema `{schema}` is of version {found}, this release needs {known}: run the migration"
+        "the schema `{schema}` has version {found}, this release needs {known}: run the migration"
     )]
     Older {
         /// The schema.
         schema: String,
-        /// Its version; 0 if there is nothing.
+        /// The version of the schema; 0 if there are no tables.
         found: i32,
         /// The version that this release needs.
         known: i32,
@@ -194,22 +194,22 @@ pub enum OpenError {
     /// A migration failed. It was rolled back.
     #[error("the migration {version} ({name}) failed and was rolled back: {reason}")]
     Migration {
-        /// Its number.
+        /// The number of the migration.
         version: i32,
-        /// Its name.
+        /// The name of the migration.
         name: &'static str,
-        /// What the server says.
+        /// The server's message.
         reason: String,
-        /// The error itself.
+        /// The driver's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Commits are not durable, and cannot be made so through PgBouncer.
+    /// Commits are not durable, and behind PgBouncer the store cannot change that.
     #[error(
         "`synchronous_commit` is off, so commits can be lost: run `ALTER ROLE … SET synchronous_commit = on`"
     )]
     NotDurable,
-    /// A resolver's query asks the same about every operation.
+    /// A resolver's query does not depend on the operation.
     #[error(
         "the query names no operation: select by {{operation}}, {{downstream_key}} or {{reference}}"
     )]
@@ -223,7 +223,7 @@ impl OpenError {
     }
 }
 
-/// An error with its causes: drivers say little in the first line.
+/// An error with its causes, as drivers say little in the first line.
 pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

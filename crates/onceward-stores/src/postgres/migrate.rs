@@ -1,4 +1,4 @@
-//! Bringing the tables up to date, once, whoever else does so at the same time.
+//! Migrations of the tables. Any number of processes may run them at the same time.
 
 use std::fmt::Write as _;
 
@@ -7,16 +7,16 @@ use tokio_postgres::Client;
 use super::error::{OpenError, chain};
 use super::schema::Schema;
 
-/// One step of the tables.
+/// One migration.
 struct Migration {
     version: i32,
     name: &'static str,
-    /// Releases that know fewer migrations than this must not use the tables any more.
+    /// Releases that know fewer migrations than this refuse the tables.
     oldest_reader: i32,
     sql: &'static str,
 }
 
-/// All of them, in order. Never changed once released: a new one is a new line.
+/// All migrations, in order. A released one never changes; a new one is a new entry.
 const MIGRATIONS: [Migration; 3] = [
     Migration {
         version: 1,
@@ -43,8 +43,8 @@ const VERSIONS: &str = include_str!("migrations/0000_versions.sql");
 /// The newest version that this release knows.
 pub(super) const KNOWN: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
-/// The SQL that brings an empty schema up to date, for operators who run it by themselves.
-/// Run in one transaction, it does the same as the store does.
+/// Returns the SQL that brings an empty schema up to date, for operators who run it themselves. Run
+/// as one transaction, it has the same result as the store's own migration.
 pub fn migration_plan(schema: &Schema) -> String {
     plan_from(schema, 0)
 }
@@ -58,7 +58,7 @@ fn plan_from(schema: &Schema, version: i32) -> String {
     plan
 }
 
-/// What the tables are.
+/// The version of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     pub(super) found: i32,
@@ -66,7 +66,7 @@ pub(super) struct Version {
 }
 
 impl Version {
-    /// Whether this release may use them.
+    /// Fails if this release must not use the tables.
     fn check(self, schema: &Schema) -> Result<(), OpenError> {
         let (schema, found, wanted) = (schema.to_string(), self.found, self.oldest_reader);
         if wanted > KNOWN {
@@ -79,12 +79,12 @@ impl Version {
     }
 }
 
-/// Refuses tables that this release must not use.
+/// Fails if this release must not use the tables.
 pub(super) async fn check(client: &Client, schema: &Schema) -> Result<(), OpenError> {
     version(client, schema).await?.check(schema)
 }
 
-/// The SQL that is still missing, without running it; empty if nothing is.
+/// Returns the SQL of the missing migrations, without running it; empty if there are none.
 pub(super) async fn plan(client: &Client, schema: &Schema) -> Result<String, OpenError> {
     let version = version(client, schema).await?;
     match version.check(schema) {
@@ -94,7 +94,7 @@ pub(super) async fn plan(client: &Client, schema: &Schema) -> Result<String, Ope
     }
 }
 
-/// Applies what is missing, in one transaction under a lock of the schema's own, and returns
+/// Applies the missing migrations in one transaction, under an advisory lock of the schema. Returns
 /// how many there were.
 pub(super) async fn run(client: &mut Client, schema: &Schema) -> Result<usize, OpenError> {
     match version(client, schema).await?.check(schema) {
@@ -110,7 +110,7 @@ pub(super) async fn run(client: &mut Client, schema: &Schema) -> Result<usize, O
     };
     let first = failed(0, "versions");
     tx.batch_execute(&lock(schema)).await.map_err(failed(0, "lock"))?;
-    // Looked at again: while we waited for the lock, somebody else may have done it all.
+    // Read again: another process may have migrated while this one waited for the lock.
     tx.batch_execute(&schema.apply(VERSIONS)).await.map_err(first)?;
     let found = version(tx.client(), schema).await?;
     if found.oldest_reader > KNOWN {
@@ -142,7 +142,7 @@ fn lock(schema: &Schema) -> String {
 }
 
 async fn version(client: &Client, schema: &Schema) -> Result<Version, OpenError> {
-    // Simple queries: they pass PgBouncer, and this is asked once.
+    // Simple queries work behind PgBouncer, and these run only once.
     let there = format!("SELECT to_regclass('\"{schema}\".schema_version') IS NOT NULL");
     if value(client, &there).await?.as_deref() != Some("t") {
         return Ok(Version { found: 0, oldest_reader: 0 });
@@ -157,7 +157,7 @@ async fn version(client: &Client, schema: &Schema) -> Result<Version, OpenError>
     })
 }
 
-/// The one value of a query.
+/// Returns the one value of a query.
 pub(super) async fn value(client: &Client, sql: &str) -> Result<Option<String>, OpenError> {
     let messages = client.simple_query(sql).await.map_err(OpenError::unreachable)?;
     Ok(messages.into_iter().find_map(|message| match message {

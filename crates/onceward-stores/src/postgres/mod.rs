@@ -1,5 +1,5 @@
-//! A store in PostgreSQL: for services on several machines, and for effects that are rows of
-//! the same database.
+//! A store in PostgreSQL, for services on several machines, and for effects that are rows of the
+//! same database.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -10,40 +10,54 @@
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - A call is answered after what it changed was committed, with `synchronous_commit` at least
-//!   on. What was acknowledged survives the death of this process and of the server.
-//! - All processes on one schema see one store. Leases and retention are judged by the server's
-//!   clock alone.
-//! - An error says *not applied* only where the server replied that it rolled back, or where
-//!   nothing was sent; where the reply was lost it says *may have been applied*.
-//! - No call leaves a transaction or a lock behind, whenever it is dropped: it is one statement,
-//!   and does not end with its caller.
+//! - A call is answered after its change was committed, with `synchronous_commit` at least `on`.
+//!   Acknowledged calls survive the death of this process and of the server.
+//! - All processes on one schema share one store. Only the server's clock judges leases and
+//!   retention.
+//! - An error says *not applied* only if the server replied that it rolled back, or if nothing was
+//!   sent. If the reply was lost it says *may have been applied*.
+//! - A call is one statement and does not end with its caller, so it never leaves a transaction or
+//!   a lock behind.
 //! - [`Transactions`] put the claim, the rows of the work and its outcome into one commit.
 //!
 //! # How it works
 //!
-//! One row a record. A claim is one statement: it inserts what is new and returns what is
-//! there. A renewal and a settlement are one update each. These three restate the common edges
-//! of the truth table; all others are decided by `machine.rs` itself, on the row as it was seen
-//! and at the time of the server, and written by compare-and-set on fence and version. So there
-//! are no functions to install, which two releases on one database could disagree about, no
-//! lock is held across a round trip, and PgBouncer is no obstacle.
+//! Each record is a row. A claim is one statement, which inserts a new row and returns existing
+//! ones. A renewal and a settlement are one update each. These three restate the common edges of
+//! the truth table. All others are decided by `machine.rs` itself, on the row as it was read and at
+//! the server's time, and written by compare-and-set on fence and version. So there are no
+//! installed functions that two releases on one database could disagree about, no lock is held
+//! across a round trip, and PgBouncer is no obstacle.
 //!
-//! Calls that come while all connections are busy share a statement. See `docs/stores.md` for
+//! Calls that arrive while all connections are busy share a statement. See `docs/stores.md` for
 //! the tables and the settings.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the store: opening, operators' calls |
+//! | `batcher` | queue and connections: concurrent calls share a statement |
+//! | `executor` | calls as statements; `machine.rs` and compare-and-set for the uncommon ones |
+//! | `sql/`, `sql`, `columns`, `row` | statements, their parameters, and records from rows |
+//! | `transactions`, `transaction_claim` | claim, rows and outcome in one commit, around a closure |
+//! | `open_transaction`, `transaction_handle` | the same, begun and ended by calls |
+//! | `sqlx_transaction` | the same in transactions of sqlx |
+//! | `notifications` | waiters, and the connection that listens for them |
+//! | `migrations/`, `migrate`, `schema` | the tables, and how they are brought up to date |
+//! | `session`, `tls` | connection pools and session settings |
+//! | `cache_generation` | the generation of valid entries of a cache |
+//! | `resolver` | a query that tells what became of an operation |
+//! | `settings`, `error` | limits; what an error says about the effect |
 
-mod claimed;
+mod batcher;
+#[cfg(feature = "tiered")]
+mod cache_generation;
 mod columns;
 mod error;
-#[cfg(feature = "tiered")]
-mod generation;
-mod handle;
-#[cfg(feature = "sqlx")]
-mod in_sqlx;
-mod lanes;
+mod executor;
 mod migrate;
+mod notifications;
 mod open_transaction;
 mod resolver;
 mod row;
@@ -51,10 +65,12 @@ mod schema;
 mod session;
 mod settings;
 mod sql;
-mod steps;
+#[cfg(feature = "sqlx")]
+mod sqlx_transaction;
 mod tls;
+mod transaction_claim;
+mod transaction_handle;
 mod transactions;
-mod watch;
 
 use std::fmt;
 use std::str::FromStr as _;
@@ -74,7 +90,6 @@ use tokio_postgres::{Client, Config, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 pub use error::{OpenError, RecordsLost};
-pub use handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use migrate::migration_plan;
 pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use resolver::SqlResolver;
@@ -83,37 +98,38 @@ pub use settings::{Listen, Settings};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
 pub use tokio_postgres;
+pub use transaction_handle::{PgClient, TransactionEnded, TransactionHandle};
 pub use transactions::Transactions;
 
 #[cfg(feature = "tiered")]
-pub(crate) use generation::Generation;
+pub(crate) use cache_generation::CacheGeneration;
 
+use batcher::{Batcher, Job};
 use error::Fault;
-use lanes::{Job, Lanes};
-use row::Seen;
-use session::{ADMIN_TIMEOUT, Ask as _, Pools, Session, connection};
+use executor::Executor;
+pub(crate) use executor::RetainedUntil;
+use notifications::{ListenSource, Notifications};
+use row::RowSnapshot;
+use session::{ADMIN_TIMEOUT, Pools, Session, SqlClient as _, connection};
 use sql::Statement;
-pub(crate) use steps::KeptUntil;
-use steps::Steps;
-use watch::{Source, Watch};
 
-/// Rows that one statement of a purge looks at: enough to be cheap, and few enough that it is
-/// over before anybody waits for it.
+/// Rows that one statement of a purge visits: enough to be cheap, and few enough to be over before
+/// a call waits for it.
 const PURGE_CHUNK: usize = 250;
 
-/// A store in PostgreSQL. See the [module](self) for what it promises.
+/// A store in PostgreSQL. See the [module](self) for its guarantees.
 pub struct PostgresStore {
-    steps: Arc<Steps>,
+    executor: Arc<Executor>,
     pools: Arc<Pools>,
-    lanes: Lanes,
-    watch: Watch,
+    batcher: Batcher,
+    notifications: Notifications,
 }
 
 impl PostgresStore {
-    /// Opens the store at a URL (`postgres://user:password@host:port/database`), and brings
-    /// its tables up to date unless the settings say not to.
+    /// Opens the store at a URL (`postgres://user:password@host:port/database`), and brings its
+    /// tables up to date unless the settings say not to.
     ///
-    /// It lives in the tokio runtime that opened it. Of a URL's parameters it takes those of
+    /// It belongs to the tokio runtime that opened it. The URL may have the parameters of
     /// tokio-postgres.
     pub async fn open(url: &str, settings: Settings) -> Result<Self, OpenError> {
         let settings = settings.sane();
@@ -126,43 +142,43 @@ impl PostgresStore {
         if settings.pgbouncer {
             check_durable(&client).await?;
         }
-        let watch = Watch::new(server.source(&settings)?);
+        let notifications = Notifications::new(server.listen_source(&settings)?);
         let pools = Arc::new(Pools::new(&server.config, &server.tls, &settings));
-        let steps = Arc::new(Steps::new(settings));
-        let lanes = Lanes::start(&steps, &pools);
-        Ok(Self { steps, pools, lanes, watch })
+        let executor = Arc::new(Executor::new(settings));
+        let batcher = Batcher::start(&executor, &pools);
+        Ok(Self { executor, pools, batcher, notifications })
     }
 
-    /// Brings the tables at a URL up to date, and says how many migrations that took. Safe to
-    /// run by any number of processes at once.
+    /// Brings the tables at a URL up to date. Returns how many migrations that took. Any number of
+    /// processes may run it at the same time.
     pub async fn migrate(url: &str, settings: &Settings) -> Result<usize, OpenError> {
         let mut client = Server::new(url, settings)?.connect(settings).await?;
         migrate::run(&mut client, &settings.schema).await
     }
 
-    /// The SQL that [`migrate`](Self::migrate) would run, without running it; empty if the
+    /// Returns the SQL that [`migrate`](Self::migrate) would run, without running it; empty if the
     /// tables are up to date.
     pub async fn pending_migrations(url: &str, settings: &Settings) -> Result<String, OpenError> {
         let client = Server::new(url, settings)?.connect(settings).await?;
         migrate::plan(&client, &settings.schema).await
     }
 
-    /// One statement of an operator's.
+    /// Runs one statement on an operator's connection.
     async fn admin(
         &self,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Fault> {
-        self.with_admin(async |session| session.ask(statement, values).await).await
+        self.with_admin(async |session| session.run(statement, values).await).await
     }
 
-    /// Something on an operator's connection, in time.
+    /// Does work on an operator's connection, within a time limit.
     async fn with_admin<A>(
         &self,
         work: impl AsyncFnOnce(&Session<'_>) -> Result<A, Fault>,
     ) -> Result<A, Fault> {
         let client = connection(&self.pools.admin, ADMIN_TIMEOUT).await?;
-        let session = Session::new(&client, &self.steps.settings);
+        let session = Session::new(&client, &self.executor.settings);
         match timeout(ADMIN_TIMEOUT, work(&session)).await {
             Ok(done) => done,
             Err(_) => {
@@ -172,20 +188,22 @@ impl PostgresStore {
         }
     }
 
-    /// Settles, and tells until when that is kept.
-    pub(crate) async fn settle_and_tell(
+    /// Settles, and returns the end of the retention.
+    pub(crate) async fn settle_with_retention(
         &self,
         request: &SettleRequest,
-    ) -> Result<Fenced<KeptUntil>, StoreError> {
-        self.lanes.send(&self.steps, |reply| Job::Settle(Box::new(request.clone()), reply)).await
+    ) -> Result<Fenced<RetainedUntil>, StoreError> {
+        self.batcher
+            .send(&self.executor, |reply| Job::Settle(Box::new(request.clone()), reply))
+            .await
     }
 
-    /// Marks a record as awaited, and says whether there is anything to wait for.
+    /// Marks a record as awaited. Returns whether the caller should wait.
     async fn mark_awaited(&self, id: &RecordId) -> bool {
         let id = id.as_bytes().as_slice();
-        match self.admin(&self.steps.statements.mark_awaited, &[&id]).await {
+        match self.admin(&self.executor.statements.mark_awaited, &[&id]).await {
             Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
-            // The engine polls beside us; it need not do so any faster.
+            // The engine polls beside this, and need not do so any faster.
             Err(_) => std::future::pending().await,
         }
     }
@@ -194,7 +212,7 @@ impl PostgresStore {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore")
-            .field("settings", &self.steps.settings)
+            .field("settings", &self.executor.settings)
             .finish_non_exhaustive()
     }
 }
@@ -202,22 +220,24 @@ impl fmt::Debug for PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.lanes.send(&self.steps, |reply| Job::Claim(Box::new(request.clone()), reply)).await
+        self.batcher
+            .send(&self.executor, |reply| Job::Claim(Box::new(request.clone()), reply))
+            .await
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
-        self.lanes.send(&self.steps, |reply| Job::Renew(*request, reply)).await
+        self.batcher.send(&self.executor, |reply| Job::Renew(*request, reply)).await
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
-        Ok(self.settle_and_tell(request).await?.map(drop))
+        Ok(self.settle_with_retention(request).await?.map(drop))
     }
 
-    /// Told by the server, to those that said before that they wait: a settlement that nobody
-    /// waits for costs no notification, which all commits of a database would queue up for.
+    /// The server notifies only for records that were marked as awaited. A settlement without
+    /// waiters costs no notification, for which all commits of a database queue up.
     async fn changed(&self, id: &RecordId) {
-        match self.watch.wait_for(id) {
-            Some(wait) => wait.after(self.mark_awaited(id)).await,
+        match self.notifications.wait_for(id) {
+            Some(waiter) => waiter.wait_after(self.mark_awaited(id)).await,
             None => std::future::pending().await,
         }
     }
@@ -226,7 +246,8 @@ impl Store for PostgresStore {
 #[async_trait]
 impl StoreAdmin for PostgresStore {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        let seen = self.with_admin(async |session| self.steps.read(session, &[*id]).await).await?;
+        let seen =
+            self.with_admin(async |session| self.executor.read(session, &[*id]).await).await?;
         let stored = seen.into_iter().next().map(|seen| seen.stored).transpose();
         Ok(stored.map_err(Fault::from)?.map(|stored| stored.record))
     }
@@ -234,16 +255,16 @@ impl StoreAdmin for PostgresStore {
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let after = query.after.as_ref().map(|id| id.as_bytes().as_slice());
         let standing = query.standing.map(row::state_name);
-        // One more than wanted tells whether there are more.
+        // One more row than fits shows whether there is another page.
         let limit = i64::try_from(query.page_size()).unwrap_or(i64::MAX - 1) + 1;
         let values: [&(dyn ToSql + Sync); 5] =
             [&after, &standing, &query.tenant, &query.operation_name, &limit];
-        let rows = self.admin(&self.steps.statements.list, &values).await?;
+        let rows = self.admin(&self.executor.statements.list, &values).await?;
         Ok(page(&rows, query)?)
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
-        let resolving = async |session: &Session<'_>| self.steps.resolve(session, request).await;
+        let resolving = async |session: &Session<'_>| self.executor.resolve(session, request).await;
         Ok(self.with_admin(resolving).await?)
     }
 
@@ -252,13 +273,13 @@ impl StoreAdmin for PostgresStore {
         loop {
             let left = limit.saturating_sub(purged.removed + purged.tombstoned);
             if left == 0 {
-                let due = self.admin(&self.steps.statements.due, &[]).await?;
+                let due = self.admin(&self.executor.statements.due, &[]).await?;
                 purged.more = due.first().is_some_and(|row| row.get(0));
                 return Ok(purged);
             }
             let chunk = i64::try_from(left.min(PURGE_CHUNK)).unwrap_or(i64::MAX);
             let began = Instant::now();
-            let rows = self.admin(&self.steps.statements.purge, &[&chunk]).await?;
+            let rows = self.admin(&self.executor.statements.purge, &[&chunk]).await?;
             let took = began.elapsed();
             let count = |column| rows.first().map_or(0, |row| row.get::<_, i64>(column));
             purged.removed += usize::try_from(count("removed")).unwrap_or(0);
@@ -266,14 +287,14 @@ impl StoreAdmin for PostgresStore {
             if count("seen") < chunk {
                 return Ok(purged);
             }
-            // As long a rest as the work was: claims get half of the server's time at least.
+            // Rests as long as the work took, so claims get at least half of the server's time.
             sleep(took).await;
         }
     }
 
-    /// Counts all records: for operators, now and then.
+    /// Counts all records. For operators, occasionally.
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let rows = self.admin(&self.steps.statements.stats, &[]).await?;
+        let rows = self.admin(&self.executor.statements.stats, &[]).await?;
         let mut stats = Stats::default();
         for row in &rows {
             let records = u64::try_from(row.get::<_, i64>("records")).unwrap_or(0);
@@ -290,12 +311,12 @@ impl StoreAdmin for PostgresStore {
     }
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
-        let importing = async |session: &Session<'_>| self.steps.import(session, record).await;
+        let importing = async |session: &Session<'_>| self.executor.import(session, record).await;
         Ok(self.with_admin(importing).await?)
     }
 
     async fn health(&self) -> Result<Health, StoreError> {
-        let looking = async |session: &Session<'_>| self.steps.must_have_sentinel(session).await;
+        let looking = async |session: &Session<'_>| self.executor.must_have_sentinel(session).await;
         match self.with_admin(looking).await {
             Ok(()) => Ok(Health::default()),
             Err(fault) => {
@@ -305,7 +326,7 @@ impl StoreAdmin for PostgresStore {
     }
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
-        let made = self.admin(&self.steps.statements.new_sentinel, &[]).await?;
+        let made = self.admin(&self.executor.statements.new_sentinel, &[]).await?;
         Ok(match made.is_empty() {
             true => LossAccepted::NothingWasLost,
             false => {
@@ -316,7 +337,7 @@ impl StoreAdmin for PostgresStore {
     }
 }
 
-/// A page of a listing, out of one row more than fits on it.
+/// Builds a page from one row more than fits on it.
 fn page(rows: &[Row], query: &Query) -> Result<Page, Fault> {
     let mut page = Page::default();
     let mut last = None;
@@ -325,13 +346,13 @@ fn page(rows: &[Row], query: &Query) -> Result<Page, Fault> {
             page.next = last;
             break;
         }
-        let seen = Seen::read(row)?;
+        let seen = RowSnapshot::read(row)?;
         last = Some(seen.id);
         match seen.stored {
             Ok(stored) if query.matches(&stored.record, seen.now) => {
                 page.records.push(stored.record);
             }
-            // Past its time: the query leaves it out, and the page is that much shorter.
+            // Its retention is over: the query excludes it, and the page is that much shorter.
             Ok(_) => {}
             Err(_) => page.undecodable.push(seen.id),
         }
@@ -339,7 +360,7 @@ fn page(rows: &[Row], query: &Query) -> Result<Page, Fault> {
     Ok(page)
 }
 
-/// How the server is reached.
+/// The server's address.
 struct Server {
     config: Config,
     tls: MakeRustlsConnect,
@@ -350,7 +371,7 @@ impl Server {
         let config = address(url, settings)?;
         let file = settings.root_certificates.as_deref();
         let tls = match config.get_ssl_mode() {
-            // Nobody will ask for the system's certificates then.
+            // Without TLS the system's certificates are not needed.
             SslMode::Disable if file.is_none() => tls::connector_without_roots()?,
             _ => tls::connector(file)?,
         };
@@ -371,7 +392,7 @@ impl Server {
         Ok(client)
     }
 
-    fn source(&self, settings: &Settings) -> Result<Option<Source>, OpenError> {
+    fn listen_source(&self, settings: &Settings) -> Result<Option<ListenSource>, OpenError> {
         let config = match &settings.listen {
             Listen::Off => return Ok(None),
             Listen::Here if settings.pgbouncer => return Ok(None),
@@ -379,7 +400,7 @@ impl Server {
             Listen::At(url) => address(url, settings)?,
         };
         let (tls, channel) = (self.tls.clone(), settings.schema.channel());
-        Ok(Some(Source { config, tls, channel }))
+        Ok(Some(ListenSource { config, tls, channel }))
     }
 }
 
@@ -389,14 +410,14 @@ fn address(url: &str, settings: &Settings) -> Result<Config, OpenError> {
         config.application_name("onceward");
     }
     config.connect_timeout(settings.connect_timeout);
-    // A server that is gone without a word is noticed while somebody still waits.
+    // Detects a dead server while calls still wait for it.
     config.keepalives_idle(Duration::from_secs(15));
     config.keepalives_interval(Duration::from_secs(5));
     config.tcp_user_timeout(Duration::from_secs(15));
     Ok(config)
 }
 
-/// Behind PgBouncer a session cannot be told to commit durably.
+/// Behind PgBouncer a session cannot turn on durable commits.
 async fn check_durable(client: &Client) -> Result<(), OpenError> {
     let off = migrate::value(client, "SHOW synchronous_commit").await?.as_deref() == Some("off");
     if off { Err(OpenError::NotDurable) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Asking the user's own tables what became of an operation.
+//! A resolver that queries the tables of the service.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use super::session::{Pools, connection};
 use super::settings::Settings;
 use super::{Server, tokio_postgres};
 
-/// Finds out by a query on the user's PostgreSQL what became of an operation: a row says that it
-/// happened, none that it did not.
+/// Finds out by a query on the service's PostgreSQL what became of an operation: a row means that
+/// it happened, no row that it did not.
 ///
-/// The query has places such as `{operation}` and `{reference}` (see [`Template`]), each of
+/// The query has placeholders such as `{operation}` and `{reference}` (see [`Template`]), each of
 /// which is a text: `SELECT id FROM payment WHERE operation = {operation}::uuid`. It runs in a
-/// transaction that only reads. A record without what the query needs, and more than one row,
-/// leave the outcome unknown.
+/// read-only transaction. The outcome stays unknown if the record lacks what the query needs, and
+/// if there are several rows.
 ///
-/// That there is no row **is** only evidence once nobody can write one any more: see
-/// [`grace`](Self::grace), and prefer tables that refuse a fence that is not the latest. It counts
+/// A missing row is evidence **only** once no process can write it any more: see
+/// [`grace`](Self::grace), and prefer tables that refuse fences other than the latest. It counts
 /// for operations that are not older than the resolver ([`since`](Self::since)), and while the
-/// query finds rows about operations that were completed: on the wrong table it finds none.
+/// query finds rows of completed operations: on the wrong table it finds none.
 pub struct SqlResolver {
     pool: Pool,
     limit: Duration,
@@ -48,8 +48,8 @@ type Read = dyn Fn(&Row) -> Result<Outcome, BoxError> + Send + Sync;
 const GRACE: Duration = Duration::from_secs(60);
 
 impl SqlResolver {
-    /// A resolver by a query at a URL. `read` makes the outcome of a row. Nothing is connected
-    /// yet: see [`check`](Self::check).
+    /// Creates a resolver for a query at a URL. `read` makes an outcome of a row. Connects later:
+    /// see [`check`](Self::check).
     pub fn new(
         url: &str,
         query: Template,
@@ -73,24 +73,24 @@ impl SqlResolver {
         Ok(Self { pool, limit, query, statement, places, identity, address, grace, since, read })
     }
 
-    /// How long after the last sign of an attempt a missing row says that it did not happen
-    /// (a minute): until then it may still be written.
+    /// Sets how long after the last sign of an attempt a missing row counts as evidence. Until then
+    /// it may still be written. The default is one minute.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// The operations for which a missing row says that they did not happen, instead of those
-    /// since the resolver's first use.
+    /// Sets the operations for which a missing row counts as evidence. The default is those since
+    /// the first use of the resolver.
     #[must_use]
     pub fn since(mut self, since: Since) -> Self {
         self.since = since;
         self
     }
 
-    /// Whether the server is there, understands the query, and has no row about an operation
-    /// that does not exist.
+    /// Checks that the server answers, that it understands the query, and that there is no row
+    /// about an operation that does not exist.
     pub async fn check(&self) -> Result<(), BoxError> {
         let operation = OperationId::of_no_record();
         let values: Vec<_> = self.places.iter().map(|it| it.of_no_record(&operation)).collect();

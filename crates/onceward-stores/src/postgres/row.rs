@@ -1,4 +1,4 @@
-//! Records as rows, and back.
+//! Records from rows.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,16 +11,16 @@ use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
-/// A row, whichever driver brought it.
-pub(super) trait Columns {
-    /// The value of a column; `None` if there is none of that name and type.
+/// A row of any driver.
+pub(super) trait DriverRow {
+    /// Returns the value of a column; `None` if there is none with that name and type.
     fn named<'a, T: FromSql<'a>>(&'a self, name: &str) -> Option<T>;
 
-    /// The same by its place.
+    /// The same by position.
     fn at<'a, T: FromSql<'a>>(&'a self, place: usize) -> Option<T>;
 }
 
-impl Columns for Row {
+impl DriverRow for Row {
     fn named<'a, T: FromSql<'a>>(&'a self, name: &str) -> Option<T> {
         self.try_get(name).ok()
     }
@@ -30,63 +30,63 @@ impl Columns for Row {
     }
 }
 
-/// A row as it was seen at a time.
+/// A row, and the server's time when it was read.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct RowSnapshot {
     pub(super) id: RecordId,
-    /// Whether the statement that returned it made it.
+    /// True if the statement inserted the row.
     pub(super) granted: bool,
     pub(super) now: Timestamp,
-    /// What is there, or that it cannot be read.
-    pub(super) stored: Result<Stored, Undecodable>,
+    /// The record, or why it cannot be read.
+    pub(super) stored: Result<VersionedRecord, Undecodable>,
 }
 
-/// A record, and which of its versions.
+/// A record and its version.
 #[derive(Debug, Clone)]
-pub(super) struct Stored {
+pub(super) struct VersionedRecord {
     pub(super) record: Record,
     pub(super) version: i64,
 }
 
-/// A row that is there and cannot be read.
+/// A row that cannot be read.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the column `{0}` of a record cannot be read by this release")]
 pub(super) struct Undecodable(&'static str);
 
-impl Seen {
-    pub(super) fn read(row: &impl Columns) -> Result<Self, Undecodable> {
+impl RowSnapshot {
+    pub(super) fn read(row: &impl DriverRow) -> Result<Self, Undecodable> {
         Ok(Self {
             id: id(get(row, "id")?)?,
             granted: get(row, "granted")?,
             now: timestamp(get(row, "now")?),
-            stored: Stored::read(row),
+            stored: VersionedRecord::read(row),
         })
     }
 }
 
 /// The id in the first column.
-pub(super) fn first_id(row: &impl Columns) -> Result<RecordId, Undecodable> {
+pub(super) fn first_id(row: &impl DriverRow) -> Result<RecordId, Undecodable> {
     id(row.at(0).ok_or(Undecodable("id"))?)
 }
 
 /// The time in the second column.
-pub(super) fn second_time(row: &impl Columns) -> Result<Timestamp, Undecodable> {
+pub(super) fn second_time(row: &impl DriverRow) -> Result<Timestamp, Undecodable> {
     row.at(1).map(timestamp).ok_or(Undecodable("locked_until"))
 }
 
-/// The time in the second column, where there is one.
-pub(super) fn second_time_if_any(row: &impl Columns) -> Result<Option<Timestamp>, Undecodable> {
+/// The time in the second column, which may be null.
+pub(super) fn second_time_if_any(row: &impl DriverRow) -> Result<Option<Timestamp>, Undecodable> {
     let time: Option<SystemTime> = row.at(1).ok_or(Undecodable("expires_at"))?;
     Ok(time.map(timestamp))
 }
 
-/// An id out of its bytes.
+/// Reads an id.
 fn id(bytes: &[u8]) -> Result<RecordId, Undecodable> {
     bytes.try_into().map(RecordId::from_bytes).map_err(|_| Undecodable("id"))
 }
 
-impl Stored {
-    fn read(row: &impl Columns) -> Result<Self, Undecodable> {
+impl VersionedRecord {
+    fn read(row: &impl DriverRow) -> Result<Self, Undecodable> {
         let record = Record {
             id: id(get(row, "id")?)?,
             operation: OperationId::from(get::<Uuid>(row, "operation_id")?),
@@ -108,17 +108,17 @@ impl Stored {
 }
 
 pub(super) fn get<'a, T: FromSql<'a>>(
-    row: &'a impl Columns,
+    row: &'a impl DriverRow,
     column: &'static str,
 ) -> Result<T, Undecodable> {
     row.named(column).ok_or(Undecodable(column))
 }
 
-fn number(row: &impl Columns, column: &'static str) -> Result<u64, Undecodable> {
+fn number(row: &impl DriverRow, column: &'static str) -> Result<u64, Undecodable> {
     u64::try_from(get::<i64>(row, column)?).map_err(|_| Undecodable(column))
 }
 
-fn scope(row: &impl Columns) -> Result<Scope, Undecodable> {
+fn scope(row: &impl DriverRow) -> Result<Scope, Undecodable> {
     let part = |column| get::<&str>(row, column);
     let wrong = |_| Undecodable("tenant_id");
     let mut scope =
@@ -146,7 +146,7 @@ fn fingerprint(bytes: &[u8]) -> Result<Fingerprint, Undecodable> {
     Ok(Fingerprint::from_digest(*rules, digest.try_into().map_err(|_| wrong)?))
 }
 
-fn state(row: &impl Columns) -> Result<State, Undecodable> {
+fn state(row: &impl DriverRow) -> Result<State, Undecodable> {
     let name = get::<&str>(row, "state")?;
     let name = StateName::ALL.into_iter().find(|it| state_name(*it) == name);
     Ok(match name.ok_or(Undecodable("state"))? {
@@ -161,12 +161,12 @@ fn state(row: &impl Columns) -> Result<State, Undecodable> {
     })
 }
 
-fn retained(row: &impl Columns) -> Result<Retained, Undecodable> {
+fn retained(row: &impl DriverRow) -> Result<Retained, Undecodable> {
     let (until, forget) = (get(row, "expires_at")?, get(row, "forget_at")?);
     Ok(Retained { until: timestamp(until), tombstone_until: timestamp(forget) })
 }
 
-fn outcome(row: &impl Columns) -> Result<Outcome, Undecodable> {
+fn outcome(row: &impl DriverRow) -> Result<Outcome, Undecodable> {
     let content = get::<&str>(row, "outcome_content")?;
     let contents = [Content::Whole, Content::Reference, Content::Omitted];
     let content = contents.into_iter().find(|it| content_name(*it) == content);
@@ -180,7 +180,7 @@ fn outcome(row: &impl Columns) -> Result<Outcome, Undecodable> {
     })
 }
 
-/// A state as the column `state` has it.
+/// The state as the column `state` has it.
 pub(super) const fn state_name(state: StateName) -> &'static str {
     match state {
         StateName::Running => "running",
@@ -200,27 +200,27 @@ pub(super) const fn content_name(content: Content) -> &'static str {
     }
 }
 
-/// A fingerprint as the column has it.
+/// The fingerprint as the column has it.
 pub(super) fn fingerprint_bytes(fingerprint: &Fingerprint) -> [u8; 33] {
     let mut bytes = [fingerprint.rules(); 33];
     bytes[1..].copy_from_slice(fingerprint.digest());
     bytes
 }
 
-/// An owner token as the column has it: PostgreSQL's 16 bytes.
+/// The owner token as the column has it: a UUID.
 pub(super) fn owner(owner: &OwnerToken) -> Uuid {
     Uuid::from_bytes(*owner.expose())
 }
 
-/// Fences begin at the time in milliseconds, and are far below this.
+/// The fence as the column has it. Fences are times in milliseconds, far below the limit.
 pub(super) fn fence(fence: Fence) -> i64 {
     i64::try_from(fence.0).unwrap_or(i64::MAX)
 }
 
-/// A hundred years: more than any policy allows, and what PostgreSQL's time can add.
+/// A hundred years: more than any policy allows, and not too long for PostgreSQL to add.
 const LONGEST_MS: i64 = 36_525 * 86_400_000;
 
-/// A duration in milliseconds, for SQL to add.
+/// The duration in milliseconds, for SQL to add.
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(LONGEST_MS).min(LONGEST_MS)
 }
@@ -230,13 +230,13 @@ pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     Timestamp::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A point in time as a parameter. The end of the year 9999 stands for all that is later.
+/// The time as a parameter. Later times than the year 9999 become its end.
 pub(super) fn system_time(at: Timestamp) -> SystemTime {
     const LATEST_MS: u64 = 253_402_300_799_000;
     UNIX_EPOCH + Duration::from_millis(at.as_millis().min(LATEST_MS))
 }
 
-/// An empty sketch is no sketch.
+/// The sketch as the column has it: null if it is empty.
 pub(super) fn sketch(sketch: &Sketch) -> Option<&[u8]> {
     Some(sketch.as_bytes()).filter(|bytes| !bytes.is_empty())
 }

@@ -1,18 +1,18 @@
-//! Where in a database the tables are.
+//! The schema of the tables.
 
 use std::fmt;
 
-/// The name of a schema in a database: lower-case letters, digits and underscores.
+/// Name of a schema in a database: lower-case letters, digits and underscores.
 ///
-/// Names that would need quotes are refused, so that what an operator types is what is there.
+/// Names that need quotes are refused, so that operators can type the name as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema(String);
 
-/// Longest name: the name of the channel made from it is one of PostgreSQL's, with 63 bytes.
+/// Longest name: PostgreSQL's names have up to 63 bytes, and the channel's name contains this one.
 const NAME_BYTES_MAX: usize = 48;
 
 impl Schema {
-    /// Checks and takes a name.
+    /// Checks a name.
     pub fn new(name: impl Into<String>) -> Result<Self, InvalidSchema> {
         let name = name.into();
         let begins = name.bytes().next().is_some_and(|it| it.is_ascii_lowercase() || it == b'_');
@@ -28,17 +28,17 @@ impl Schema {
         &self.0
     }
 
-    /// The channel on which settlements are told.
+    /// The channel for notifications of settlements.
     pub(super) fn channel(&self) -> String {
         format!("onceward_{}", self.0)
     }
 
-    /// Puts the name into SQL. Quoted all the same: it may be a reserved word.
+    /// Inserts the name into SQL. It is quoted, as it may be a reserved word.
     pub(super) fn apply(&self, sql: &str) -> String {
         sql.replace("{schema}", &format!("\"{}\"", self.0))
     }
 
-    /// A number of its own for advisory locks, the same in every release.
+    /// The schema's number for advisory locks, the same in every release.
     pub(super) fn lock(&self) -> i64 {
         xxhash_rust::xxh3::xxh3_64(format!("onceward {}", self.0).as_bytes()).cast_signed()
     }

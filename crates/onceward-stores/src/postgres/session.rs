@@ -1,4 +1,4 @@
-//! Connections, and asking the server over them.
+//! Connection pools, and statements over their connections.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio_postgres::{Config, Row, Transaction};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::Fault;
-use super::row::Columns;
+use super::row::DriverRow;
 use super::settings::Settings;
 use super::sql::Statement;
 
-/// How long an operator's statement may take: it reads many rows.
+/// Longest time for an operator's statement, which may read many rows.
 pub(super) const ADMIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Connections by what they are for, so that none of it keeps the others waiting.
+/// Connections by purpose, so that no purpose makes the others wait.
 #[derive(Debug)]
 pub(super) struct Pools {
     pub(super) calls: Pool,
@@ -49,14 +49,13 @@ impl Pools {
     }
 }
 
-/// Calls always go by an index; a plan made while the table was small must not scan it when
-/// it is large.
+/// Calls always use an index: a plan that was made for a small table must not scan a large one.
 fn calls(statement: Duration, lock: Duration) -> String {
     let plans = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan";
     format!("{}; {plans}", timeouts(statement, lock))
 }
 
-/// The work's statements are the user's. A transaction whose process hangs ends by itself.
+/// The statements are the service's own. A transaction whose process hangs is ended by the server.
 fn transactions(lock: Duration) -> String {
     let (idle, lock) = (60_000, lock.as_millis());
     format!(
@@ -69,7 +68,7 @@ fn timeouts(statement: Duration, lock: Duration) -> String {
     format!("{DURABLE}; SET statement_timeout = {statement}; SET lock_timeout = {lock}")
 }
 
-/// An acknowledged commit is on the disk; where the server wants more than that, it stays so.
+/// An acknowledged commit is on disk. A server that requires more than that keeps its setting.
 const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', false) \
     WHERE current_setting('synchronous_commit') = 'off'";
 
@@ -80,7 +79,7 @@ fn setup(session: String) -> Hook {
     })
 }
 
-/// A connection of a pool, in time. The pool's own limits do not cover all it does to make one.
+/// A connection of a pool, within a time limit: the pool's own limits do not cover all it does.
 pub(super) async fn connection(pool: &Pool, limit: Duration) -> Result<Object, Fault> {
     match timeout(limit, pool.get()).await {
         Ok(Ok(client)) => Ok(client),
@@ -92,25 +91,24 @@ pub(super) async fn connection(pool: &Pool, limit: Duration) -> Result<Object, F
     }
 }
 
-/// Whoever carries statements to the server.
-pub(super) trait Ask: Sync {
-    /// What comes back.
-    type Row: Columns + Send;
+/// A connection or a transaction that runs statements.
+pub(super) trait SqlClient: Sync {
+    /// The driver's rows.
+    type Row: DriverRow + Send;
 
-    /// Sends one statement and returns its rows when it is committed, or, in a transaction,
-    /// done.
-    fn ask(
+    /// Runs one statement. Returns its rows once it is committed or, in a transaction, done.
+    fn run(
         &self,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
     ) -> impl Future<Output = Result<Vec<Self::Row>, Fault>> + Send;
 }
 
-/// A connection of ours, one statement a transaction.
+/// A connection of a pool, where each statement is its own transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Session<'a> {
     client: &'a ClientWrapper,
-    /// Whether statements can be prepared by name: not behind PgBouncer.
+    /// Whether statements are prepared by name, which does not work behind PgBouncer.
     named: bool,
 }
 
@@ -120,10 +118,10 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Ask for Session<'_> {
+impl SqlClient for Session<'_> {
     type Row = Row;
 
-    async fn ask(
+    async fn run(
         &self,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
@@ -141,7 +139,7 @@ impl Ask for Session<'_> {
         let prepared = self.client.prepare_typed_cached(&statement.text, &statement.types).await;
         let prepared = prepared.map_err(|error| Fault::of(error).harmless())?;
         self.client.query(&prepared, values).await.map_err(|error| {
-            // The tables were changed under a prepared statement: prepare it anew next time.
+            // The tables have changed since the statement was prepared: prepare it again next time.
             if matches!(
                 error.code(),
                 Some(&SqlState::FEATURE_NOT_SUPPORTED | &SqlState::INVALID_SQL_STATEMENT_NAME)
@@ -153,15 +151,15 @@ impl Ask for Session<'_> {
     }
 }
 
-impl Ask for Transaction<'_> {
+impl SqlClient for Transaction<'_> {
     type Row = Row;
 
-    async fn ask(
+    async fn run(
         &self,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Fault> {
-        // Not prepared: the connection is its owner's, and PgBouncer may be before it. Nothing
+        // Not prepared, as the connection is the caller's and may go through PgBouncer. Nothing
         // counts before the commit.
         let answered = self.query_typed(&statement.text, &typed(statement, values)).await;
         answered.map_err(|error| Fault::of(error).harmless())

@@ -1,4 +1,4 @@
-//! What can be chosen about a PostgreSQL store.
+//! Settings of a PostgreSQL store.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,42 +6,42 @@ use std::time::Duration;
 
 use super::schema::Schema;
 
-/// Where the tables are, how many connections there are, and how long calls may take.
+/// Tables, connections and time limits.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The schema of the tables.
     pub schema: Schema,
-    /// Whether opening the store brings its tables up to date. Where the program may not
-    /// create tables, an operator runs [`migration_plan`](super::migration_plan)'s SQL.
+    /// Whether opening the store brings its tables up to date. If the program may not create
+    /// tables, an operator runs the SQL of [`migration_plan`](super::migration_plan).
     pub migrate: bool,
-    /// Connections for claims, renewals and settlements. Few: calls that come together share
-    /// a statement, and two to four connections carry most.
+    /// Connections for claims, renewals and settlements. Concurrent calls share a statement, so two
+    /// to four connections are usually enough.
     pub connections: usize,
-    /// Most transactions of [`Transactions`](super::Transactions) at once; each holds a
-    /// connection of its own while its work runs.
+    /// Most concurrent transactions of [`Transactions`](super::Transactions). Each holds a
+    /// connection while its work runs.
     pub transactions_max: usize,
     /// Most calls of a kind in one statement; 1 turns batching off.
     pub batch_calls_max: usize,
-    /// How long a call may take, waiting for a connection included. Below the engine's own
-    /// limit (2 s), so that the store says what it knows before the engine has to guess.
+    /// Longest time for a call, including the wait for a connection. Below the engine's own limit
+    /// (2 s), so that the store reports what it knows before the engine gives up.
     pub call_timeout: Duration,
     /// `statement_timeout` of claims, renewals and settlements at the server.
     pub statement_timeout: Duration,
-    /// `lock_timeout`: how long a call waits for somebody else's transaction on its record.
+    /// `lock_timeout`: how long a call waits for another transaction on its record.
     pub lock_timeout: Duration,
-    /// How long connecting may take.
+    /// Longest time for connecting.
     pub connect_timeout: Duration,
-    /// Set behind PgBouncer in transaction mode: nothing is prepared by name, nothing is set
-    /// for a session. Timeouts at the server then come from the role (`ALTER ROLE … SET
-    /// lock_timeout`), and wake-ups need [`Listen::At`].
+    /// True behind PgBouncer in transaction mode: statements are not prepared by name, and no
+    /// session settings are made. Timeouts at the server then come from the role (`ALTER ROLE … SET
+    /// lock_timeout`), and notifications need [`Listen::At`].
     pub pgbouncer: bool,
-    /// Where to hear that a record was settled.
+    /// Where to listen for settlements.
     pub listen: Listen,
-    /// How much later than due a record may be removed, at most a sixteenth of its retention.
-    /// It lets settlements leave the index alone that cleaning up goes by. Answers do not
-    /// depend on it: what is past its time is absent at once.
+    /// How much later than due a record may be removed, at most a sixteenth of its retention. The
+    /// slack spares settlements an update of the index that purging uses. Answers do not depend on
+    /// it: a record past its tombstone is absent at once.
     pub purge_slack_max: Duration,
-    /// A file of PEM certificates to trust, instead of the system's.
+    /// PEM file of certificates to trust, instead of the system's.
     pub root_certificates: Option<PathBuf>,
 }
 
@@ -74,20 +74,20 @@ impl Settings {
         self
     }
 
-    /// How much later than due a record that is kept so long may be removed.
+    /// The slack for a record with this retention.
     pub(super) fn slack(&self, keep: Duration) -> Duration {
         (keep / 16).min(self.purge_slack_max)
     }
 }
 
-/// Where to hear that a record was settled (`LISTEN`). Without it waiters poll.
+/// Where to listen for settlements (`LISTEN`). Without it waiters poll.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Listen {
     /// Nowhere.
     Off,
     /// At the store's own address; nowhere behind PgBouncer.
     Here,
-    /// At this URL: past PgBouncer, which does not carry notifications.
+    /// At this URL, which must not lead through PgBouncer, as that does not forward notifications.
     At(String),
 }
 
@@ -96,7 +96,7 @@ impl fmt::Debug for Listen {
         f.write_str(match self {
             Self::Off => "Off",
             Self::Here => "Here",
-            // A URL carries a password.
+            // The URL may contain a password.
             Self::At(_) => "At(…)",
         })
     }

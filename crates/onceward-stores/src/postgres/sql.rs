@@ -1,11 +1,10 @@
-//! The statements, as the files in `sql/` have them.
+//! The statements of the files in `sql/`.
 
 use tokio_postgres::types::Type;
 
 use super::schema::Schema;
 
-/// One statement with the types of its parameters, so that it can be sent without asking for
-/// them first.
+/// A statement with the types of its parameters, so that the driver need not ask for them.
 #[derive(Debug)]
 pub(super) struct Statement {
     pub(super) text: String,
@@ -37,10 +36,10 @@ pub(super) struct Statements {
     pub(super) next_generation: Statement,
 }
 
-/// What a row is read from.
+/// The columns of a record.
 const COLUMNS: &str = include_str!("sql/columns.sql");
 
-/// The id of the row that is there as long as the others are; see `migrations/0003_sentinel.sql`.
+/// The id of the sentinel; see `migrations/0003_sentinel.sql`.
 const SENTINEL: &str = "decode(repeat('ff', 32), 'hex')";
 
 impl Statements {
@@ -95,7 +94,7 @@ impl Statements {
     }
 }
 
-/// Comments are for readers of the files: the server need not parse them at every statement.
+/// Removes comments, so that the server need not parse them with every statement.
 fn without_comments(text: &str) -> String {
     text.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join("\n")
 }

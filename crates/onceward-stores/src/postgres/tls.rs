@@ -10,13 +10,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::OpenError;
 
-/// A connector that trusts the certificates in a file, or else the system's. Whenever TLS is
-/// spoken the server's certificate and name are checked; there is no way around it.
+/// A connector that trusts the certificates in a file, or the system's. With TLS the server's
+/// certificate and name are always checked.
 pub(super) fn connector(file: Option<&Path>) -> Result<MakeRustlsConnect, OpenError> {
     let mut roots = RootCertStore::empty();
     match file {
         Some(file) => trust_file(&mut roots, file)?,
-        // Some of a system's certificates may be broken: the others do.
+        // Some of the system's certificates may be broken; the others are used.
         None => {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
@@ -46,7 +46,7 @@ fn trust_file(roots: &mut RootCertStore, file: &Path) -> Result<(), OpenError> {
         let certificate = certificate.map_err(|error| unusable(&path, error))?;
         roots.add(certificate).map_err(|error| unusable(&path, error))?;
     }
-    if roots.is_empty() { Err(unusable(&path, "it has none")) } else { Ok(()) }
+    if roots.is_empty() { Err(unusable(&path, "it contains none")) } else { Ok(()) }
 }
 
 fn unusable(path: &str, reason: impl std::fmt::Display) -> OpenError {

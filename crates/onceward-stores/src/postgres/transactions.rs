@@ -20,41 +20,40 @@ use tokio_postgres::{Client, Transaction};
 use uuid::Uuid;
 
 use super::PostgresStore;
-use super::claimed::Claimed;
 use super::error::Fault;
-use super::handle::Lent;
+use super::executor::Executor;
 use super::open_transaction::{Begun, OpenTransaction};
-use super::row::Columns as _;
-use super::session::{Ask, Pools, Session, connection};
-use super::steps::Steps;
+use super::row::DriverRow as _;
+use super::session::{Pools, Session, SqlClient, connection};
+use super::transaction_claim::TransactionClaim;
+use super::transaction_handle::TransactionConnection;
 
 impl PostgresStore {
-    /// Asks for the right to run inside of a transaction of the caller's, at READ COMMITTED.
+    /// Claims within the caller's transaction, at READ COMMITTED.
     ///
-    /// What is granted counts when the transaction commits, and never was if it does not. So a
-    /// lease has no part in it; settle it by [`settle_in`](Self::settle_in) before the commit.
-    /// Where another transaction is at the same record, the answer is
-    /// [`Running`](Claim::Running) at once, with a nil operation if its record is not visible
-    /// yet: retries of a slow key do not wait for it. After an error the transaction can only
-    /// be rolled back.
+    /// A grant counts when the transaction commits, and never existed if it does not. So its lease
+    /// does not matter; settle it by [`settle_in`](Self::settle_in) before the commit. If another
+    /// transaction works on the same record, the answer is [`Running`](Claim::Running) at once,
+    /// with a nil operation if its record is not visible yet: retries of a slow key do not wait.
+    /// After an error the transaction can only be rolled back.
     pub async fn claim_in(
         &self,
         tx: &Transaction<'_>,
         request: &ClaimRequest,
     ) -> Result<Claim, StoreError> {
-        Ok(self.steps.claim_in(tx, request).await?)
+        Ok(self.executor.claim_in(tx, request).await?)
     }
 
-    /// Says what the operation came to, inside of the transaction that claimed it.
+    /// Settles within the transaction that claimed.
     pub async fn settle_in(
         &self,
         tx: &Transaction<'_>,
         request: &SettleRequest,
     ) -> Result<Fenced<()>, StoreError> {
-        Ok(self.steps.settle_in(tx, request).await?)
+        Ok(self.executor.settle_in(tx, request).await?)
     }
 
-    /// Says that it succeeded, inside of the transaction that claimed it.
+    /// Settles as completed, within the transaction that claimed.
     pub async fn complete_in(
         &self,
         tx: &Transaction<'_>,
@@ -67,31 +66,35 @@ impl PostgresStore {
         self.settle_in(tx, &SettleRequest { id, holder, settlement, retention }).await
     }
 
-    /// Transactions on this store, under the identity and the policy of its engines.
+    /// Returns transactions on this store, with the identity and the policy of its engines.
     pub fn transactions(&self, identity: Identity, policy: Policy) -> Transactions {
-        let (steps, pools) = (Arc::clone(&self.steps), Arc::clone(&self.pools));
+        let (executor, pools) = (Arc::clone(&self.executor), Arc::clone(&self.pools));
         let (policy, ambient) = (Arc::new(policy), Arc::new(SystemAmbient::new()));
-        Transactions { steps, pools, identity, policy, ambient }
+        Transactions { executor, pools, identity, policy, ambient }
     }
 }
 
-impl Steps {
+impl Executor {
     pub(super) async fn claim_in(
         &self,
-        tx: &impl Ask,
+        tx: &impl SqlClient,
         request: &ClaimRequest,
     ) -> Result<Claim, Fault> {
         let lock = self.lock_of(&request.id);
-        let locked = tx.ask(&self.statements.try_lock, &[&lock]).await?;
+        let locked = tx.run(&self.statements.try_lock, &[&lock]).await?;
         if locked.first().and_then(|row| row.at(0)) == Some(true) {
             return self.claims(tx, &[request]).await.swap_remove(0);
         }
         self.claim_elsewhere(tx, request).await
     }
 
-    /// The answer while another transaction is at the record: what is committed, if that
-    /// settles it.
-    async fn claim_elsewhere(&self, tx: &impl Ask, request: &ClaimRequest) -> Result<Claim, Fault> {
+    /// The answer while another transaction works on the record: what is committed, if that is a
+    /// final answer.
+    async fn claim_elsewhere(
+        &self,
+        tx: &impl SqlClient,
+        request: &ClaimRequest,
+    ) -> Result<Claim, Fault> {
         let seen = self.read(tx, &[request.id]).await?.into_iter().next();
         let running = |operation| Claim::Running { operation, lease_left: Duration::ZERO };
         let Some(seen) = seen else { return Ok(running(OperationId::from(Uuid::nil()))) };
@@ -105,7 +108,7 @@ impl Steps {
         }
     }
 
-    /// The advisory lock of a record, apart from those of other schemas.
+    /// The advisory lock of a record, different from those of other schemas.
     fn lock_of(&self, id: &RecordId) -> i64 {
         let mut first = [0; 8];
         first.copy_from_slice(&id.as_bytes()[..8]);
@@ -113,17 +116,17 @@ impl Steps {
     }
 }
 
-/// Runs work inside of a transaction that also claims its intent and stores its outcome: all of
-/// it is committed, or nothing.
+/// Runs work within a transaction that also claims its intent and stores its outcome: all of it is
+/// committed, or nothing.
 ///
-/// Whenever the process dies, the intent is as if it had never come. There is no unknown
-/// outcome, except where the reply to the commit is lost and the server cannot be asked before
-/// the time is up. The work must have no effect outside of the transaction.
+/// If the process dies, the intent is as if it had never come. The outcome is unknown only if the
+/// reply to the commit is lost and the server cannot be asked in time. The work must have no effect
+/// outside of the transaction.
 ///
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Transactions {
-    pub(super) steps: Arc<Steps>,
+    pub(super) executor: Arc<Executor>,
     pools: Arc<Pools>,
     pub(super) identity: Identity,
     pub(super) policy: Arc<Policy>,
@@ -137,32 +140,32 @@ impl fmt::Debug for Transactions {
 }
 
 impl Transactions {
-    /// The same transactions, under another policy.
+    /// The same transactions with another policy.
     #[must_use]
     pub fn with_policy(&self, policy: Policy) -> Self {
         Self { policy: Arc::new(policy), ..self.clone() }
     }
 
-    /// The policy that they go by.
+    /// The policy of these transactions.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Begins a transaction that claims an intent, for work that is no closure; else use
-    /// [`transact`](Self::transact). Waits for a running owner as long as the policy says.
+    /// Begins a transaction that claims an intent, for work that is not a closure; for a closure
+    /// use [`transact`](Self::transact). Waits for a running owner as long as the policy says.
     ///
     /// Dropped at any point, it leaves no open transaction.
     ///
     /// # Errors
     ///
-    /// If the server cannot be asked. Nothing was executed.
+    /// The server cannot be asked. No work was done.
     pub async fn begin(&self, intent: &Intent) -> Result<Begun, BeginError> {
         let give_up = Instant::now() + self.policy.wait();
         loop {
             let begun = self.begin_once(intent).await;
             match begun.map_err(|fault| BeginError::Unavailable(fault.into()))? {
                 Begun::Reject(Rejection::Running { .. }) if Instant::now() < give_up => {
-                    // What is not committed yet wakes nobody.
+                    // A transaction that is not committed yet wakes no waiter.
                     sleep_until((Instant::now() + self.policy.poll_every()).min(give_up)).await;
                 }
                 begun => return Ok(begun),
@@ -171,34 +174,35 @@ impl Transactions {
     }
 
     async fn begin_once(&self, intent: &Intent) -> Result<Begun, Fault> {
-        let limit = self.steps.settings.call_timeout;
-        let lent = Lent::new(connection(&self.pools.transactions, limit).await?);
-        let claimed = self.in_time(self.claim_on(&lent, intent)).await?;
+        let limit = self.executor.settings.call_timeout;
+        let connection =
+            TransactionConnection::new(connection(&self.pools.transactions, limit).await?);
+        let claimed = self.in_time(self.claim_on(&connection, intent)).await?;
         let Claim::Granted { lease, operation, attempt } = claimed.claim else {
-            return self.not_begun(intent, claimed, lent).await;
+            return self.not_begun(intent, claimed, connection).await;
         };
         let request = claimed.request;
         let grant = Grant::without_lease(operation, lease.fence, attempt);
         let holder = Holder { owner: request.owner, fence: lease.fence };
         let place = (request.id, claimed.retention);
-        let open = OpenTransaction::new(self.clone(), lent, grant, place, holder);
+        let open = OpenTransaction::new(self.clone(), connection, grant, place, holder);
         Ok(Begun::Execute(Box::new(open)))
     }
 
-    /// Ends a transaction that runs nothing.
+    /// Ends a transaction that does no work.
     async fn not_begun(
         &self,
         intent: &Intent,
-        claimed: Claimed,
-        lent: Lent,
+        claimed: TransactionClaim,
+        connection: TransactionConnection,
     ) -> Result<Begun, Fault> {
-        let session = Session::new(&lent, &self.steps.settings);
+        let session = Session::new(&connection, &self.executor.settings);
         let judged = self.in_time(self.judge(&session, intent, &claimed)).await?;
         let end = if claimed.linked { "COMMIT" } else { "ROLLBACK" };
-        let ended = async { lent.batch_execute(end).await.map_err(Fault::of) };
-        // Where that fails the connection is dropped, and a link is made by the next retry.
+        let ended = async { connection.batch_execute(end).await.map_err(Fault::of) };
+        // If that fails the connection is dropped, and the next retry makes the link.
         if self.in_time(ended).await.is_ok() {
-            lent.give_back();
+            connection.give_back();
         }
         Ok(match judged {
             Ok(replay) => Begun::Replay(replay),
@@ -206,26 +210,33 @@ impl Transactions {
         })
     }
 
-    /// Begins a transaction, claims, and begins the work's part of it.
-    async fn claim_on(&self, lent: &Lent, intent: &Intent) -> Result<Claimed, Fault> {
-        let session = Session::new(lent, &self.steps.settings);
-        lent.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED").await.map_err(Fault::of)?;
+    /// Begins a transaction, claims, and sets the savepoint of the work.
+    async fn claim_on(
+        &self,
+        connection: &TransactionConnection,
+        intent: &Intent,
+    ) -> Result<TransactionClaim, Fault> {
+        let session = Session::new(connection, &self.executor.settings);
+        connection
+            .batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            .await
+            .map_err(Fault::of)?;
         let claimed = self.claim(&session, intent).await?;
         if matches!(claimed.claim, Claim::Granted { .. }) {
-            lent.batch_execute("SAVEPOINT onceward_work").await.map_err(Fault::of)?;
+            connection.batch_execute("SAVEPOINT onceward_work").await.map_err(Fault::of)?;
         }
         Ok(claimed)
     }
 
     /// Does the work once for an intent, and gives every retry its first result.
     ///
-    /// - `Ok` commits its rows together with the result.
-    /// - [`Failure::Keep`] rolls its rows back and commits the failure, which retries get.
-    /// - [`Failure::Release`] and [`Failure::Unknown`] roll everything back: nothing happened,
-    ///   and that is known. Errors of the database belong here.
-    /// - [`Failure::Unclassified`] is what the policy says.
+    /// - `Ok` commits the rows of the work together with the result.
+    /// - [`Failure::Keep`] rolls the rows back and commits the failure, which retries get.
+    /// - [`Failure::Release`] and [`Failure::Unknown`] roll everything back: it is certain that
+    ///   nothing happened. Use them for errors of the database.
+    /// - [`Failure::Unclassified`] is treated as the policy says.
     ///
-    /// Dropped at any point, it is committed or rolled back, never half, and leaves no open
+    /// Dropped at any point, it is committed or rolled back as a whole, and leaves no open
     /// transaction.
     pub async fn transact<T, E, W>(&self, intent: &Intent, work: W) -> Result<Done<T>, RunError<E>>
     where
@@ -233,12 +244,12 @@ impl Transactions {
         E: Serialize + DeserializeOwned,
         W: AsyncFnOnce(&mut Transaction<'_>) -> Result<T, Failure<E>>,
     {
-        let limit = self.steps.settings.call_timeout;
+        let limit = self.executor.settings.call_timeout;
         let client = connection(&self.pools.transactions, limit).await;
         let mut client = client.map_err(unavailable)?;
         let ended = self.transact_on(&mut client, intent, work).await;
         if matches!(ended, Err(RunError::Begin(_) | RunError::Unknown { .. })) {
-            // Nobody knows what it still has under way: not for the next one.
+            // It may have a statement in flight, which must not meet the next caller.
             drop(Object::take(client));
         }
         ended
@@ -269,19 +280,19 @@ impl Transactions {
         };
         let (request, retention) = (claimed.request, claimed.retention);
         let (settlement, result) = match self.work(&mut tx, work).await? {
-            Worked::Done(value) => {
+            WorkResult::Done(value) => {
                 let outcome = stored(&value, operation);
                 let settled = Settled::Durable;
                 let done = Done { value, operation, replayed: false, settled };
                 (Settlement::Complete(outcome), Ok(done))
             }
-            Worked::Kept(error) => {
+            WorkResult::Failed(error) => {
                 let outcome = stored(&error, operation);
                 let failed = RunError::Failed { error, operation, replayed: false };
                 (Settlement::Fail(outcome), Err(failed))
             }
-            Worked::Gone => return Err(RunError::Unknown { operation, error: None }),
-            Worked::Undone(error) => {
+            WorkResult::EndedByWork => return Err(RunError::Unknown { operation, error: None }),
+            WorkResult::RollBack(error) => {
                 return match self.timely::<_, E>(tx.rollback()).await {
                     Ok(()) => Err(RunError::Released { error }),
                     Err(unreachable) => Err(unreachable),
@@ -290,8 +301,8 @@ impl Transactions {
         };
         let holder = Holder { owner: request.owner, fence: lease.fence };
         let settle = SettleRequest { id: request.id, holder, settlement, retention };
-        let ticket = self.in_time(self.settle(&tx, &settle)).await.map_err(unavailable)?;
-        match self.commit(tx.commit(), &ticket).await {
+        let id = self.in_time(self.settle(&tx, &settle)).await.map_err(unavailable)?;
+        match self.commit(tx.commit(), &id).await {
             Ok(()) => result,
             Err(fault) if fault.is_harmless() => Err(unavailable(fault)),
             Err(_) => Err(RunError::Unknown { operation, error: None }),
@@ -303,51 +314,51 @@ impl Transactions {
         &self,
         tx: &mut Transaction<'_>,
         work: W,
-    ) -> Result<Worked<T, E>, RunError<E>>
+    ) -> Result<WorkResult<T, E>, RunError<E>>
     where
         W: AsyncFnOnce(&mut Transaction<'_>) -> Result<T, Failure<E>>,
     {
         let mut inner = self.timely(tx.savepoint("onceward_work")).await?;
         match work(&mut inner).await {
-            Ok(value) => match self.ended(inner.commit()).await {
-                Ok(()) => Ok(Worked::Done(value)),
-                Err(Unended::Gone) => Ok(Worked::Gone),
-                Err(Unended::Failed(fault)) => Err(unavailable(fault)),
+            Ok(value) => match self.end_work(inner.commit()).await {
+                Ok(()) => Ok(WorkResult::Done(value)),
+                Err(EndError::EndedByWork) => Ok(WorkResult::EndedByWork),
+                Err(EndError::Failed(fault)) => Err(unavailable(fault)),
             },
             Err(failure) => {
                 let (keep, error) = self.classify(failure);
-                Ok(match self.ended(inner.rollback()).await {
-                    Ok(()) if keep => Worked::Kept(error),
-                    Err(Unended::Gone) => Worked::Gone,
-                    // Where the connection is gone there is nothing to keep it by.
-                    Ok(()) | Err(Unended::Failed(_)) => Worked::Undone(error),
+                Ok(match self.end_work(inner.rollback()).await {
+                    Ok(()) if keep => WorkResult::Failed(error),
+                    Err(EndError::EndedByWork) => WorkResult::EndedByWork,
+                    // Without a connection the failure cannot be stored.
+                    Ok(()) | Err(EndError::Failed(_)) => WorkResult::RollBack(error),
                 })
             }
         }
     }
 
-    /// Ends the work's part of a transaction.
-    pub(super) async fn ended(
+    /// Releases or rolls back the work's savepoint.
+    pub(super) async fn end_work(
         &self,
         ending: impl Future<Output = Result<(), tokio_postgres::Error>>,
-    ) -> Result<(), Unended> {
-        match timeout(self.steps.settings.call_timeout, ending).await {
+    ) -> Result<(), EndError> {
+        match timeout(self.executor.settings.call_timeout, ending).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) if is_gone(&error) => {
                 tracing::error!("the work has ended its transaction by a statement of its own");
-                Err(Unended::Gone)
+                Err(EndError::EndedByWork)
             }
-            Ok(Err(error)) => Err(Unended::Failed(Fault::of(error).harmless())),
-            Err(_) => Err(Unended::Failed(Fault::late(Effect::NotApplied))),
+            Ok(Err(error)) => Err(EndError::Failed(Fault::of(error).harmless())),
+            Err(_) => Err(EndError::Failed(Fault::late(Effect::NotApplied))),
         }
     }
 
-    /// A call before the commit, in time: until then nothing counts.
+    /// A call before the commit, within a time limit. Nothing counts before the commit.
     pub(super) async fn in_time<A>(
         &self,
         call: impl Future<Output = Result<A, Fault>>,
     ) -> Result<A, Fault> {
-        let called = timeout(self.steps.settings.call_timeout, call).await;
+        let called = timeout(self.executor.settings.call_timeout, call).await;
         called.unwrap_or_else(|_| Err(Fault::late(Effect::NotApplied))).map_err(Fault::harmless)
     }
 
@@ -359,32 +370,32 @@ impl Transactions {
         self.in_time(call).await.map_err(unavailable)
     }
 
-    /// Settles the claim, and asks under which number the transaction will be found.
+    /// Settles the claim, and asks for the transaction's number.
     pub(super) async fn settle(
         &self,
-        tx: &impl Ask,
+        tx: &impl SqlClient,
         settle: &SettleRequest,
-    ) -> Result<Ticket, Fault> {
-        let statement = &self.steps.statements.transaction_id;
-        let (settled, ticket) =
-            tokio::join!(self.steps.settle_in(tx, settle), tx.ask(statement, &[]));
-        // Nobody else can have it: the row is ours until the commit.
+    ) -> Result<TransactionId, Fault> {
+        let statement = &self.executor.statements.transaction_id;
+        let (settled, id) =
+            tokio::join!(self.executor.settle_in(tx, settle), tx.run(statement, &[]));
+        // Only this transaction can have the row until the commit.
         if settled? != Fenced::Applied(()) {
             return Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied));
         }
-        let rows = ticket?;
-        let ticket = rows.first().and_then(|row| row.at(0).zip(row.at(1)));
-        let (transaction, backend) = ticket.ok_or_else(|| Fault::late(Effect::NotApplied))?;
-        Ok(Ticket { transaction, backend })
+        let rows = id?;
+        let id = rows.first().and_then(|row| row.at(0).zip(row.at(1)));
+        let (transaction, backend) = id.ok_or_else(|| Fault::late(Effect::NotApplied))?;
+        Ok(TransactionId { transaction, backend })
     }
 
-    /// Commits, and where the reply is lost finds out what became of it.
+    /// Commits. If the reply is lost, finds out what became of the transaction.
     pub(super) async fn commit(
         &self,
         committing: impl Future<Output = Result<(), tokio_postgres::Error>>,
-        ticket: &Ticket,
+        id: &TransactionId,
     ) -> Result<(), Fault> {
-        let patience = self.steps.settings.call_timeout;
+        let patience = self.executor.settings.call_timeout;
         match timeout(patience, committing).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => {
@@ -397,38 +408,39 @@ impl Transactions {
         }
         let give_up = Instant::now() + patience * 2;
         while Instant::now() < give_up {
-            match self.status(ticket).await {
-                Ok(Status::Committed) => return Ok(()),
-                Ok(Status::Aborted) => {
+            match self.status(id).await {
+                Ok(TransactionStatus::Committed) => return Ok(()),
+                Ok(TransactionStatus::Aborted) => {
                     return Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied));
                 }
-                Ok(Status::InProgress) | Err(_) => sleep(ASK_EVERY).await,
-                Ok(Status::Forgotten) => break,
+                Ok(TransactionStatus::InProgress) | Err(_) => sleep(POLL_EVERY).await,
+                Ok(TransactionStatus::Forgotten) => break,
             }
         }
         Err(Fault::late(Effect::MayHaveBeenApplied))
     }
 
-    /// Asks, on another connection, what became of a transaction; and ends it if its own
-    /// connection is gone and the server has not noticed.
-    async fn status(&self, ticket: &Ticket) -> Result<Status, Fault> {
-        let client = connection(&self.pools.admin, self.steps.settings.call_timeout).await?;
-        let session = Session::new(&client, &self.steps.settings);
-        let statement = &self.steps.statements.transaction_status;
-        let values: [&(dyn ToSql + Sync); 2] = [&ticket.transaction, &ticket.backend];
-        let asking = session.ask(statement, &values);
-        let answered = timeout(self.steps.settings.call_timeout, asking).await;
+    /// Asks on another connection what became of a transaction. Ends it if its own connection is
+    /// gone and the server has not noticed.
+    async fn status(&self, id: &TransactionId) -> Result<TransactionStatus, Fault> {
+        let client = connection(&self.pools.admin, self.executor.settings.call_timeout).await?;
+        let session = Session::new(&client, &self.executor.settings);
+        let statement = &self.executor.statements.transaction_status;
+        let values: [&(dyn ToSql + Sync); 2] = [&id.transaction, &id.backend];
+        let asking = session.run(statement, &values);
+        let answered = timeout(self.executor.settings.call_timeout, asking).await;
         let rows = answered.map_err(|_| Fault::late(Effect::NotApplied))??;
         let status = rows.first().and_then(|row| row.get::<_, Option<&str>>(0));
         Ok(match status {
-            Some("committed") => Status::Committed,
-            Some("aborted") => Status::Aborted,
-            Some(_) => Status::InProgress,
-            None => Status::Forgotten,
+            Some("committed") => TransactionStatus::Committed,
+            Some("aborted") => TransactionStatus::Aborted,
+            Some(_) => TransactionStatus::InProgress,
+            None => TransactionStatus::Forgotten,
         })
     }
 
-    /// Whether a failure is kept. What is not kept is rolled back, and so never happened.
+    /// Returns whether a failure is kept. A failure that is not kept is rolled back, so it never
+    /// happened.
     fn classify<E>(&self, failure: Failure<E>) -> (bool, E) {
         match failure {
             Failure::Keep(error) => (true, error),
@@ -438,21 +450,21 @@ impl Transactions {
     }
 }
 
-/// How work ended inside of its transaction.
-enum Worked<T, E> {
+/// The result of work in its transaction.
+enum WorkResult<T, E> {
     Done(T),
-    /// Failed for good; its rows are rolled back.
-    Kept(E),
-    /// To be rolled back with all there is.
-    Undone(E),
-    /// It has ended the transaction itself, and nobody knows how.
-    Gone,
+    /// A failure to keep; the rows of the work are rolled back.
+    Failed(E),
+    /// A failure that rolls the whole transaction back.
+    RollBack(E),
+    /// The work has ended the transaction by a statement of its own: committed or rolled back.
+    EndedByWork,
 }
 
-/// Why the work's part of a transaction could not be ended.
-pub(super) enum Unended {
-    /// Our savepoint is gone: what was done may be committed, without its outcome.
-    Gone,
+/// Why the work's savepoint could not be released or rolled back.
+pub(super) enum EndError {
+    /// The savepoint is gone: the rows of the work may be committed, without an outcome.
+    EndedByWork,
     /// Nothing of it is committed.
     Failed(Fault),
 }
@@ -462,18 +474,18 @@ fn is_gone(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| gone.contains(code))
 }
 
-/// How long between two questions about a transaction that still goes on.
-const ASK_EVERY: Duration = Duration::from_millis(50);
+/// Time between two questions about a transaction in progress.
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
-/// Under which a transaction is found, and the server's process that has it.
+/// The number of a transaction, and its server process.
 #[derive(Debug)]
-pub(super) struct Ticket {
+pub(super) struct TransactionId {
     transaction: String,
     backend: i32,
 }
 
-/// What became of a transaction.
-enum Status {
+/// The status of a transaction.
+enum TransactionStatus {
     Committed,
     Aborted,
     InProgress,
@@ -481,7 +493,7 @@ enum Status {
     Forgotten,
 }
 
-/// What was decided, as values of the caller's.
+/// Decodes a stored answer.
 fn answer<T: DeserializeOwned, E: DeserializeOwned>(
     judged: Result<Replay, Rejection>,
 ) -> Result<Done<T>, RunError<E>> {

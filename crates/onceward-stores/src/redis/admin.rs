@@ -1,12 +1,12 @@
-//! What operators and background work ask for: listing, purging, counting.
+//! Listing, purging and counting, for operators and background tasks.
 //!
-//! Every bucket has an index, a sorted set of its ids by state and then by when they are due. The
-//! scripts that change a record write it in the same step: one `ZADD` for a claim and one for its
-//! settlement, and 50 to 120 bytes a record. `SCAN` would cost the hot path nothing, but it tells
-//! neither order nor what is due: every round of the sweeper, every page and every look for
-//! unknown outcomes would read all records. With the index a purge without anything due is a
-//! thousand small look-ups, a page reads a bucket or two, and counting reads no records at all.
-//! What the index says is never relied on: whether a record is there is for its own key to say.
+//! Every bucket has an index: a sorted set of its ids by state, then by due time. The scripts that
+//! change a record update it in the same step: one `ZADD` for a claim, one for its settlement, and
+//! 50 to 120 bytes for each record. `SCAN` would cost calls nothing, but it knows neither order nor
+//! due times: every round of the sweeper, every page and every search for unknown outcomes would
+//! read all records. With the index, a purge without due records is a thousand small look-ups, a
+//! page reads one or two buckets, and counting reads no records at all. The index is only a hint:
+//! whether a record exists is decided by its own key.
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -16,38 +16,38 @@ use onceward_core::{
 use redis::Value;
 
 use super::RedisStore;
-use super::answer::{Answer, unreadable};
 use super::codec;
-use super::epochs::AT_ONCE;
+use super::connection::Replication;
 use super::error::unexpected;
-use super::link::Replication;
-use super::names::Bucket;
+use super::key_names::Bucket;
+use super::loss_markers::AT_ONCE;
+use super::reply::{ScriptReply, unreadable};
 use super::scripts::{INDEX, SWEEP};
 
-/// Records whose size is looked at, to estimate that of all.
+/// Records whose size is measured to estimate the size of all.
 const SAMPLES: usize = 64;
 
-/// What `index.lua` says of a bucket.
-struct Look {
+/// The reply of `index.lua` for a bucket.
+struct IndexReport {
     bucket: Bucket,
     by_state: [u64; StateName::ALL.len()],
     due: Vec<RecordId>,
     sample: Option<RecordId>,
 }
 
-/// What became of a record that was due.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Swept {
     Removed,
     Tombstoned,
-    /// Not due any more, or unreadable: then it stays.
+    /// Nothing: it is not due any more, or cannot be read.
     Left,
 }
 
 pub(super) async fn get(store: &RedisStore, id: &RecordId) -> Result<Option<Record>, StoreError> {
     let mut command = redis::cmd("HGETALL");
     command.arg(store.names.record(id));
-    let value = store.link.call(&command).await?;
+    let value = store.connections.call(&command).await?;
     codec::decode(id, value).map_err(unreadable)
 }
 
@@ -78,7 +78,7 @@ struct Listing<'a> {
 }
 
 impl Listing<'_> {
-    /// Takes one more record; false if the page is full, and there are more.
+    /// Adds a record if it matches. Returns false if the page is full and there are more records.
     fn take(
         &mut self,
         id: RecordId,
@@ -106,7 +106,7 @@ impl Listing<'_> {
     }
 }
 
-/// The ids of a bucket that a query may be about, in order.
+/// The ids of a bucket that may match a query, in order.
 async fn ids(
     store: &RedisStore,
     bucket: Bucket,
@@ -115,7 +115,7 @@ async fn ids(
     let mut command = redis::cmd("ZRANGE");
     command.arg(store.names.index(bucket));
     match query.standing {
-        // Of an open record the index does not know whether its lease has lapsed.
+        // The index does not know whether the lease of an open record has lapsed.
         Some(StateName::Running | StateName::Unknown) => {
             command.arg("-inf").arg(format!("({}", 2 * SPAN)).arg("BYSCORE");
         }
@@ -123,22 +123,22 @@ async fn ids(
             command.arg(0).arg(-1);
         }
     }
-    let value = store.link.call(&command).await?;
+    let value = store.connections.call(&command).await?;
     let mut ids = record_ids(value)?;
     ids.retain(|id| query.after.is_none_or(|after| *id > after));
     ids.sort_unstable();
     Ok(ids)
 }
 
-/// As in `common.lua`.
+/// See `SPAN` in `common.lua`.
 const SPAN: u64 = 1 << 44;
 
 pub(super) async fn purge(store: &RedisStore, limit: usize) -> Result<Purged, StoreError> {
     let mut purged = Purged::default();
-    let mut looks = stream::iter(store.buckets_in_turn())
-        .map(|bucket| look(store, bucket, limit.saturating_add(1)))
+    let mut reports = stream::iter(store.buckets_in_turn())
+        .map(|bucket| index_report(store, bucket, limit.saturating_add(1)))
         .buffered(AT_ONCE);
-    while let Some(found) = looks.next().await {
+    while let Some(found) = reports.next().await {
         let due = found?.due;
         let left = limit - purged.removed - purged.tombstoned;
         purged.more |= due.len() > left;
@@ -160,40 +160,41 @@ pub(super) async fn purge(store: &RedisStore, limit: usize) -> Result<Purged, St
 }
 
 async fn sweep(store: &RedisStore, id: &RecordId) -> Result<Swept, StoreError> {
-    let value = store.link.run(&SWEEP, Replication::Ignored, |command| {
+    let value = store.connections.run(&SWEEP, Replication::Ignored, |command| {
         command.arg(2).arg(store.names.record(id)).arg(store.names.index(Bucket::of(id)));
         command.arg(&id.as_bytes()[..]);
     });
-    match Answer::read(value.await?)?.word() {
+    match ScriptReply::read(value.await?)?.word() {
         b"removed" => Ok(Swept::Removed),
         b"tombstoned" => Ok(Swept::Tombstoned),
         b"same" => Ok(Swept::Left),
         b"undecodable" => {
-            tracing::error!(%id, "a record that is due cannot be read, and is left alone");
+            tracing::error!(%id, "a due record cannot be read and is kept");
             Ok(Swept::Left)
         }
-        _ => Err(unexpected("not what becomes of a record")),
+        _ => Err(unexpected("an unknown result of a sweep")),
     }
 }
 
 pub(super) async fn stats(store: &RedisStore) -> Result<Stats, StoreError> {
     let mut stats = Stats::default();
     let mut samples = Vec::new();
-    let mut looks =
-        stream::iter(Bucket::all()).map(|bucket| look(store, bucket, 0)).buffer_unordered(AT_ONCE);
-    while let Some(look) = looks.next().await {
-        let look = look?;
-        for (sum, count) in stats.by_state.iter_mut().zip(look.by_state) {
+    let mut reports = stream::iter(Bucket::all())
+        .map(|bucket| index_report(store, bucket, 0))
+        .buffer_unordered(AT_ONCE);
+    while let Some(report) = reports.next().await {
+        let report = report?;
+        for (sum, count) in stats.by_state.iter_mut().zip(report.by_state) {
             *sum += count;
             stats.records += count;
         }
-        samples.extend(look.sample.map(|id| (look.bucket, id)));
+        samples.extend(report.sample.map(|id| (report.bucket, id)));
     }
     stats.bytes = stats.records * average_bytes(store, samples).await?;
     Ok(stats)
 }
 
-/// What a record takes, by those of a few buckets.
+/// The average size of a record, measured on a few.
 async fn average_bytes(
     store: &RedisStore,
     samples: Vec<(Bucket, RecordId)>,
@@ -203,7 +204,7 @@ async fn average_bytes(
         .map(async |(_, id)| {
             let mut command = redis::cmd("MEMORY");
             command.arg("USAGE").arg(store.names.record(&id));
-            store.link.call(&command).await
+            store.connections.call(&command).await
         })
         .buffer_unordered(AT_ONCE);
     let (mut bytes, mut count) = (0, 0);
@@ -216,11 +217,15 @@ async fn average_bytes(
     Ok(bytes / count.max(1))
 }
 
-async fn look(store: &RedisStore, bucket: Bucket, due: usize) -> Result<Look, StoreError> {
-    let value = store.link.run(&INDEX, Replication::Ignored, |command| {
+async fn index_report(
+    store: &RedisStore,
+    bucket: Bucket,
+    due: usize,
+) -> Result<IndexReport, StoreError> {
+    let value = store.connections.run(&INDEX, Replication::Ignored, |command| {
         command.arg(1).arg(store.names.index(bucket)).arg(due);
     });
-    let odd = || unexpected("not what an index says");
+    let odd = || unexpected("an unknown reply of the index");
     let Value::Array(parts) = value.await? else { return Err(odd()) };
     let [counts, due, sample] = <[Value; 3]>::try_from(parts).map_err(|_| odd())?;
     let counts: Vec<u64> = redis::from_redis_value(counts).map_err(|_| odd())?;
@@ -229,10 +234,10 @@ async fn look(store: &RedisStore, bucket: Bucket, due: usize) -> Result<Look, St
         Value::Nil => None,
         one => record_ids(Value::Array(vec![one]))?.pop(),
     };
-    Ok(Look { bucket, by_state: reordered(by_state), due: record_ids(due)?, sample })
+    Ok(IndexReport { bucket, by_state: reordered(by_state), due: record_ids(due)?, sample })
 }
 
-/// From the order of `PLACES` in `common.lua` to that of [`StateName::ALL`].
+/// Changes from the order of `PLACES` in `common.lua` to that of [`StateName::ALL`].
 fn reordered(counts: [u64; 6]) -> [u64; StateName::ALL.len()] {
     let [running, unknown, completed, failed, released, expired] = counts;
     let mut by_state = [0; StateName::ALL.len()];
@@ -245,7 +250,7 @@ fn reordered(counts: [u64; 6]) -> [u64; StateName::ALL.len()] {
     by_state
 }
 
-/// Members that are no ids are not ours.
+/// Reads ids. Members of another length were not written by a store.
 fn record_ids(value: Value) -> Result<Vec<RecordId>, StoreError> {
     let members: Vec<Vec<u8>> =
         redis::from_redis_value(value).map_err(|_| unexpected("not a list of ids"))?;
@@ -255,7 +260,7 @@ fn record_ids(value: Value) -> Result<Vec<RecordId>, StoreError> {
 
 /// The server's time.
 async fn time(store: &RedisStore) -> Result<Timestamp, StoreError> {
-    let value = store.link.call(&redis::cmd("TIME")).await?;
+    let value = store.connections.call(&redis::cmd("TIME")).await?;
     let (seconds, micros): (u64, u64) =
         redis::from_redis_value(value).map_err(|_| unexpected("not a time"))?;
     Ok(Timestamp::from_millis(seconds * 1_000 + micros / 1_000))

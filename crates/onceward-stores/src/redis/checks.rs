@@ -1,78 +1,78 @@
-//! What a server has to be like before records are trusted to it.
+//! Checks whether a server is safe for records.
 
 use std::fmt;
 
 use onceward_core::StoreError;
 use redis::Value;
 
-use super::link::Link;
+use super::connection::Connections;
 use super::settings::Allow;
 
-/// The oldest release whose scripts can say that they fit when memory is full.
+/// Oldest release whose scripts can be allowed to write when memory is full.
 const OLDEST: (u32, u32) = (7, 0);
 
-/// Why a server is not safe for records, with what to do.
+/// Why a server is not safe for records, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsafe {
-    /// Records could vanish while they count.
+    /// It evicts records that still count.
     #[error(
         "{node}its maxmemory-policy is `{policy}`, which removes records when memory is full. Run \
          `CONFIG SET maxmemory-policy noeviction` and `CONFIG REWRITE`, or accept it with \
          `allow=eviction`"
     )]
     Eviction {
-        /// Which node of a cluster, and a blank.
+        /// The node of a cluster, followed by a colon and a space; empty for a single server.
         node: String,
-        /// What is set.
+        /// The configured policy.
         policy: String,
     },
-    /// A restart would forget.
+    /// A restart would lose records.
     #[error(
         "{node}it keeps no append-only file, so a restart forgets records. Run `CONFIG SET \
          appendonly yes` and `CONFIG REWRITE`, or accept it with `allow=no-persistence`"
     )]
     NoPersistence {
-        /// Which node of a cluster, and a blank.
+        /// The node of a cluster, followed by a colon and a space; empty for a single server.
         node: String,
     },
-    /// Settlements would not fit when memory is full.
+    /// Settlements would fail when memory is full.
     #[error(
         "{node}it is version {version}, and scripts need 7.0 or later (or Valkey) to settle what \
          runs when memory is full. Use a newer server"
     )]
     OldVersion {
-        /// Which node of a cluster, and a blank.
+        /// The node of a cluster, followed by a colon and a space; empty for a single server.
         node: String,
-        /// What it says it is.
+        /// The version that it reports.
         version: String,
     },
     /// It takes no writes.
     #[error("{node}it is a replica and takes no writes. Name the primary instead")]
     Replica {
-        /// Which node of a cluster, and a blank.
+        /// The node of a cluster, followed by a colon and a space; empty for a single server.
         node: String,
     },
 }
 
-/// The share of `maxmemory` from which on a server is nearly full, in percent: time to act before
+/// Share of `maxmemory`, in percent, at which a server counts as nearly full: time to act before
 /// claims are refused.
 const NEARLY_FULL_PERCENT: u64 = 90;
 
-/// What a server that takes writes says of itself.
+/// The state of a server that takes writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Looked {
-    /// Which node of a cluster; empty for a server.
+pub(super) struct ServerReport {
+    /// The node of a cluster; empty for a single server.
     pub(super) node: String,
     pub(super) faults: Vec<Unsafe>,
-    /// Keys that it removed to make room, since it was started.
+    /// Keys that it has evicted since its start.
     pub(super) evicted_keys: u64,
     used_bytes: u64,
-    /// Zero for no limit.
+    /// Zero means no limit.
     max_bytes: u64,
 }
 
-/// How much of its memory a server has used.
+/// The memory use of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Memory {
     node: String,
@@ -80,23 +80,26 @@ pub(super) struct Memory {
     max_bytes: u64,
 }
 
-/// Looks at every server that takes writes.
-pub(super) async fn look(link: &Link) -> Result<Vec<Looked>, StoreError> {
-    let answers = link.call_all(&redis::cmd("INFO")).await?;
-    Ok(answers.into_iter().map(|(node, info)| Looked::read(node, &Info::read(info))).collect())
+/// Inspects every server that takes writes.
+pub(super) async fn look(connections: &Connections) -> Result<Vec<ServerReport>, StoreError> {
+    let answers = connections.call_all(&redis::cmd("INFO")).await?;
+    Ok(answers
+        .into_iter()
+        .map(|(node, info)| ServerReport::read(node, &Info::read(info)))
+        .collect())
 }
 
-/// The first fault that is not allowed. What is allowed although it is not safe is warned about.
-pub(super) fn refused(looked: &[Looked], allow: Allow) -> Option<Unsafe> {
-    let found = looked.iter().flat_map(|it| &it.faults).cloned();
+/// Returns the first fault that is not allowed. Warns of allowed ones.
+pub(super) fn refused(reports: &[ServerReport], allow: Allow) -> Option<Unsafe> {
+    let found = reports.iter().flat_map(|it| &it.faults).cloned();
     let (accepted, refused): (Vec<_>, Vec<_>) = found.partition(|it| it.is_allowed(allow));
     for fault in accepted {
-        tracing::warn!(%fault, "a Redis server that is not safe for records is used all the same");
+        tracing::warn!(%fault, "a Redis server is used although it is not safe for records");
     }
     refused.into_iter().next()
 }
 
-impl Looked {
+impl ServerReport {
     fn read(node: String, info: &Info) -> Self {
         let number = |name| info.get(name).and_then(|it| it.parse().ok()).unwrap_or(0);
         Self {
@@ -108,7 +111,7 @@ impl Looked {
         }
     }
 
-    /// How much of its memory is used, where it has a limit.
+    /// The memory use, if the server has a limit.
     pub(super) fn memory(&self) -> Option<Memory> {
         let Self { node, used_bytes, max_bytes, .. } = self.clone();
         (max_bytes > 0).then_some(Memory { node, used_bytes, max_bytes })
@@ -145,13 +148,13 @@ impl Unsafe {
         match self {
             Self::Eviction { .. } => allow.eviction,
             Self::NoPersistence { .. } => allow.no_persistence,
-            // Without them there are no settlements at all.
+            // Without these, settlements would fail.
             Self::OldVersion { .. } | Self::Replica { .. } => false,
         }
     }
 }
 
-/// What `INFO` says: unlike `CONFIG`, hosted servers allow it too.
+/// The reply of `INFO`, which hosted servers allow too, unlike `CONFIG`.
 struct Info(String);
 
 impl Info {
@@ -220,7 +223,7 @@ mod tests {
     fn memory_is_warned_of_before_it_is_full() {
         let memory = |used: u64, max: u64| {
             let info = format!("used_memory:{used}\r\nmaxmemory:{max}\r\n");
-            Looked::read(String::new(), &Info(info)).memory()
+            ServerReport::read(String::new(), &Info(info)).memory()
         };
         let is = |used| memory(used, 1_000).map(|it| (it.is_nearly_full(), it.is_full()));
         assert_eq!(memory(7, 0), None, "no limit");

@@ -1,4 +1,4 @@
-//! Records as hashes that `redis-cli` can show: one field a property, times in milliseconds.
+//! Records as hashes that `redis-cli` can show: one field for each property, times in milliseconds.
 
 use bytes::Bytes;
 use onceward_core::{
@@ -7,14 +7,14 @@ use onceward_core::{
 };
 use redis::{Cmd, Value};
 
-/// The newest format that this release reads, and the one that `claim.lua` writes.
+/// The newest format that this release reads, and the format that `claim.lua` writes.
 const FORMAT: u8 = 1;
 
-/// Why a hash is not a record: the field that cannot be read.
+/// The field because of which a hash is not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Undecodable(pub(super) &'static str);
 
-/// Adds the fields that a new record gets as they are.
+/// Adds the fields that a new record takes from its request.
 pub(super) fn put_fields(request: &ClaimRequest, command: &mut Cmd) {
     put_request(&request.scope, request.key.as_ref(), &request.sketch, command);
 }
@@ -39,7 +39,7 @@ fn put_request(scope: &Scope, key: Option<&Key>, sketch: &Sketch, command: &mut 
     }
 }
 
-/// Adds a record as `import.lua` takes it: what it is compared by, and all of its fields.
+/// Adds a record as arguments of `import.lua`: the values to compare, then all of its fields.
 pub(super) fn put_record(record: &Record, command: &mut Cmd) {
     let retained = record.state.retained();
     let lease_until = match record.state {
@@ -84,7 +84,7 @@ pub(super) fn put_record(record: &Record, command: &mut Cmd) {
     }
 }
 
-/// What scripts can count; see `SPAN` in `common.lua`.
+/// The time in milliseconds, limited to what scripts can represent; see `SPAN` in `common.lua`.
 fn millis(time: Timestamp) -> u64 {
     time.as_millis().min((1 << 44) - 1)
 }
@@ -116,7 +116,7 @@ fn content_name(content: Content) -> &'static str {
     }
 }
 
-/// Adds an outcome, as `decide.lua` takes it.
+/// Adds an outcome as arguments of `decide.lua`.
 pub(super) fn put_outcome(outcome: &Outcome, command: &mut Cmd) {
     let content = content_name(outcome.content);
     command.arg(content).arg(outcome.tag.as_str()).arg(&outcome.bytes[..]);
@@ -125,7 +125,7 @@ pub(super) fn put_outcome(outcome: &Outcome, command: &mut Cmd) {
     }
 }
 
-/// An outcome, as `claim.lua` answers it.
+/// Decodes an outcome from the reply of `claim.lua`.
 pub(super) fn take_outcome(parts: [Option<Bytes>; 5]) -> Result<Outcome, Undecodable> {
     let [content, tag, bytes, kind, id] = parts;
     let content = match content.as_deref() {
@@ -147,7 +147,7 @@ pub(super) fn take_outcome(parts: [Option<Bytes>; 5]) -> Result<Outcome, Undecod
     Ok(Outcome { content, tag: Tag::from_stored(tag), bytes, resource })
 }
 
-/// A record from all fields of its hash; `None` if there are none.
+/// Decodes a record from all fields of its hash; `None` if there are none.
 pub(super) fn decode(id: &RecordId, value: Value) -> Result<Option<Record>, Undecodable> {
     let pairs: Vec<(Bytes, Bytes)> =
         redis::from_redis_value(value).map_err(|_| Undecodable("hash"))?;
@@ -201,7 +201,7 @@ impl Fields {
         unhex(self.text(field)?.as_bytes()).ok_or(Undecodable(field))
     }
 
-    /// `version/oldest reader`: a newer release may add fields and still let this one read.
+    /// `version/oldest reader`: a newer release may add fields that this one can ignore.
     fn check_format(&self) -> Result<(), Undecodable> {
         let format = self.text("format")?;
         let (_, reader) = format.split_once('/').ok_or(Undecodable("format"))?;
@@ -233,7 +233,7 @@ impl Fields {
         build().map_err(|_| Undecodable("tenant"))
     }
 
-    /// Empty, which no scope accepts, where it is missing.
+    /// Empty if it is missing, which no scope accepts.
     fn operation_name(&self) -> String {
         self.text("operation_name").unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Why a store does not open, and what a failed call says.
+//! Why a store does not open, and what a failed call says about its effect.
 
 use std::time::Duration;
 
@@ -11,26 +11,27 @@ use super::checks::Unsafe;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The address is not one, or certificates cannot be read.
+    /// The address is not valid, or certificates cannot be read.
     #[error("the address or the certificates of a Redis store cannot be used: {0}")]
     Address(#[source] RedisError),
-    /// A setting makes no sense.
+    /// A setting has an invalid value.
     #[error("the setting `{setting}` of a Redis store {problem}")]
     Setting {
-        /// Which.
+        /// The setting.
         setting: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// Nobody answers, or it does not let us in.
+    /// The server does not answer, or refuses the login.
     #[error("the Redis server cannot be used: {0}")]
     Unavailable(#[source] StoreError),
-    /// The server would lose records that count.
+    /// The server would lose records.
     #[error("the Redis server is not safe for records: {0}")]
     Unsafe(#[source] Unsafe),
-    /// There is no mark of this store, and [`OnEmpty::Refuse`](super::OnEmpty::Refuse) is set.
+    /// The server has no markers of this store, and [`OnEmpty::Refuse`](super::OnEmpty::Refuse) is
+    /// set.
     #[error(
-        "the Redis server has no mark of this store (prefix `{prefix}`): it is new, or has lost \
+        "the Redis server has no data of this store (prefix `{prefix}`): it is new, or has lost \
          its data. If it is new, open it once with `empty=begin`"
     )]
     Empty {
@@ -39,35 +40,36 @@ pub enum OpenError {
     },
 }
 
-/// The server lost records; until then no claims are granted. The source of a [`StoreError`].
+/// The server has lost records, so no claims are granted for some time. The source of a
+/// [`StoreError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the server has lost records, so it cannot be told what is new: no claims are granted for {left:?}, \
+    "the server has lost records, so new keys cannot be told from lost ones: no claims are granted for {left:?}, \
      or until an operator runs `onceward store accept-loss` (`RedisStore::accept_loss`)"
 )]
 pub struct Quarantined {
-    /// Until when, on the server's clock.
+    /// End of the quarantine, on the server's clock.
     pub until: Timestamp,
-    /// How long that still is.
+    /// Time until then.
     pub left: Duration,
 }
 
-/// Fewer replicas than asked for have it. The source of a [`StoreError`].
+/// Too few replicas have a write. The source of a [`StoreError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{acknowledged} of {wanted} replicas acknowledged it in time")]
 pub struct Unreplicated {
-    /// How many have it.
+    /// Replicas that have it.
     pub acknowledged: u32,
-    /// How many should.
+    /// Replicas that should have it.
     pub wanted: u32,
 }
 
-/// Whether the server can have seen a call that failed.
+/// Whether the server may have seen a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It never left, or all that left was answered.
+    /// It was not sent, or everything that was sent was answered.
     Settled,
-    /// It left, and no answer came.
+    /// It was sent, and not answered.
     Unanswered,
 }
 
@@ -75,8 +77,8 @@ pub(super) fn store_error(kind: StoreErrorKind, effect: Effect) -> StoreError {
     StoreError::new("redis", kind, effect)
 }
 
-/// What an error of the driver means. What the server refused was not applied, unless it was
-/// sent more than once and one of the others was never answered.
+/// Classifies an error of the driver. What the server refused was not applied, unless the call was
+/// sent more than once and another attempt was never answered.
 pub(super) fn failed(error: RedisError, sent: Sent) -> StoreError {
     let (kind, refused) = meaning(&error);
     let effect = match (sent, refused) {
@@ -86,7 +88,7 @@ pub(super) fn failed(error: RedisError, sent: Sent) -> StoreError {
     store_error(kind, effect).caused_by(error)
 }
 
-/// No answer in time.
+/// The error of a call without a reply in time.
 pub(super) fn silent(sent: Sent) -> StoreError {
     let effect = match sent {
         Sent::Settled => Effect::NotApplied,
@@ -95,17 +97,17 @@ pub(super) fn silent(sent: Sent) -> StoreError {
     store_error(StoreErrorKind::Timeout, effect)
 }
 
-/// A record that is there and cannot be read.
+/// The error of a record that cannot be read.
 pub(super) fn undecodable(why: &'static str) -> StoreError {
     store_error(StoreErrorKind::Undecodable, Effect::NotApplied).caused_by(why)
 }
 
-/// The answer of a script is none that it gives.
+/// The error of a script's reply that is not one of the expected.
 pub(super) fn unexpected(answer: &'static str) -> StoreError {
     store_error(StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied).caused_by(answer)
 }
 
-/// Whether the server said no before it changed anything.
+/// Whether the server refused a call before it changed anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Surely,
@@ -115,23 +117,23 @@ enum Refused {
 fn meaning(error: &RedisError) -> (StoreErrorKind, Refused) {
     match error.code() {
         Some("OOM") => (StoreErrorKind::Full, Refused::Surely),
-        // Scripts read what they are going to write before they write.
+        // Scripts read before they write.
         Some("UNDECODABLE" | "WRONGTYPE") => (StoreErrorKind::Undecodable, Refused::Surely),
         Some(code) if REFUSALS.contains(&code) => (StoreErrorKind::Unavailable, Refused::Surely),
-        // A script that failed in the middle, or an answer that cannot be read.
+        // A script failed halfway, or its reply cannot be read.
         Some(_) => (StoreErrorKind::Unavailable, Refused::Perhaps),
         None => match error.kind() {
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
                 (StoreErrorKind::Unavailable, Refused::Perhaps)
             }
-            // Where it failed is what `Sent` says.
+            // `Sent` says whether it was sent.
             _ if error.is_timeout() => (StoreErrorKind::Timeout, Refused::Surely),
             _ => (StoreErrorKind::Unavailable, Refused::Surely),
         },
     }
 }
 
-/// What a server says instead of running anything.
+/// Error codes by which a server refuses to run anything.
 const REFUSALS: [&str; 17] = [
     "ASK",
     "BUSY",
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_may_have_been_applied() {
+    fn a_call_without_a_reply_may_have_been_applied() {
         let script = "ERR user_script:7: attempt to compare nil with number";
         assert!(failed(said(script), Sent::Settled).may_have_been_applied());
         let lost = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));

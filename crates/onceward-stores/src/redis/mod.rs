@@ -1,28 +1,42 @@
 //! A store on a Redis or Valkey server, with replicas or as a cluster.
 //!
-//! A record is a hash that `redis-cli` can show. Each call is one script that runs
-//! [`machine`](onceward_core::machine) restated in Lua, on the server's clock, in one round trip:
-//! the scripts are in `lua/`, one a transition. The fields, the settings and what is promised are
-//! in `docs/stores.md`.
+//! A record is a hash that `redis-cli` can show. Each call is one script, in one round trip and on
+//! the server's clock. The scripts are in `lua/` and restate [`machine`](onceward_core::machine),
+//! one script for each transition. Fields, settings and guarantees are in `docs/stores.md`.
 //!
 //! **Best effort where servers fail over.** Replication is asynchronous: a replica that is promoted
-//! may lack the last writes, a claim among them, and then its key is new. [`Settings::wait`] makes
-//! that rarer and not impossible. What a single server with an append-only file acknowledged is
-//! there after a crash, up to what its `appendfsync` says.
+//! may lack the last writes. If a claim is among them, its key is new again. [`Settings::wait`]
+//! makes that rarer, not impossible. What a single server with an append-only file acknowledged
+//! survives a crash as far as its `appendfsync` says.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the store; each call is one script |
+//! | `lua/` | the scripts; `common` comes before all others, `decide` before `settle` and `resolve` |
+//! | `scripts`, `reply` | scripts by their hash; their replies |
+//! | `connection` | connections, time limits, whether a failed call was sent |
+//! | `loss_markers` | detection of lost data, quarantine |
+//! | `setup_library` | the sign of a store that survives a flush |
+//! | `watchdog` | checks of the servers every 250 ms; health |
+//! | `checks` | which servers are safe for records |
+//! | `key_names`, `codec` | keys and buckets; records as hashes |
+//! | `admin` | listing, purging and counting |
+//! | `notifications` | waiters for settlements in other processes |
+//! | `settings`, `error` | limits; what an error says about the effect |
 
 mod admin;
-mod answer;
 mod checks;
 pub(crate) mod codec;
-mod epochs;
+pub(crate) mod connection;
 mod error;
-pub(crate) mod link;
-mod names;
+mod key_names;
+mod loss_markers;
+mod notifications;
+mod reply;
 mod scripts;
 mod settings;
-mod watch;
+mod setup_library;
 mod watchdog;
-mod witness;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,20 +51,20 @@ use onceward_core::{
 };
 use redis::Cmd;
 
-use answer::{Answer, Mark, Told};
-use epochs::{Epochs, Marks};
-use link::{Address, Link, Replication};
-use names::{BUCKETS, Bucket, Names};
+use connection::{Address, Connections, Replication};
+use key_names::{BUCKETS, Bucket, KeyNames};
+use loss_markers::{AfterLoss, LossMarkers, ServerMarkers};
+use notifications::Notifications;
+use reply::{Marker, MaybeLost, ScriptReply};
 use scripts::{CLAIM, IMPORT, RENEW, RESOLVE, SETTLE, Script};
-use watch::Watch;
+use setup_library::SetupLibrary;
 use watchdog::Watchdog;
-use witness::Witness;
 
 pub use checks::Unsafe;
 pub use error::{OpenError, Quarantined, Unreplicated};
 pub use settings::{Allow, OnEmpty, Settings, Tls, Wait};
 
-/// Keeps records on a Redis or Valkey server, or on a cluster of them.
+/// A store on a Redis or Valkey server, or on a cluster.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), onceward_stores::redis::OpenError> {
@@ -63,10 +77,10 @@ pub use settings::{Allow, OnEmpty, Settings, Tls, Wait};
 /// # }
 /// ```
 pub struct RedisStore {
-    link: Arc<Link>,
-    names: Arc<Names>,
-    epochs: Arc<Epochs>,
-    watch: Watch,
+    connections: Arc<Connections>,
+    names: Arc<KeyNames>,
+    loss_markers: Arc<LossMarkers>,
+    notifications: Notifications,
     watchdog: Watchdog,
     settings: Settings,
     purge_from: AtomicU16,
@@ -74,13 +88,13 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Opens the store on a server: `redis://[user:password@]host[:port][/database]`, or
-    /// `rediss://` for TLS. Looks whether the server is safe for records, and sets the store up
-    /// if it is new.
+    /// `rediss://` for TLS. Checks that the server is safe for records, and sets the store up if it
+    /// is new.
     pub async fn open(url: &str, settings: Settings) -> Result<Self, OpenError> {
         Self::at(Address::Server(url.to_owned()), settings).await
     }
 
-    /// Opens the store on a cluster, of which these nodes tell the others.
+    /// Opens the store on a cluster. The given nodes name the others.
     pub async fn open_cluster<'a>(
         urls: impl IntoIterator<Item = &'a str>,
         settings: Settings,
@@ -92,103 +106,112 @@ impl RedisStore {
     async fn at(address: Address, settings: Settings) -> Result<Self, OpenError> {
         check(&settings)?;
         choose_provider();
-        let link = Link::new(&address, &settings).map_err(OpenError::Address)?;
+        let connections = Connections::new(&address, &settings).map_err(OpenError::Address)?;
         let urls = match &address {
             Address::Server(url) => vec![url.clone()],
             Address::Cluster(urls) => urls.clone(),
         };
-        let servers = urls.iter().map(|url| link::client(url, &settings.tls));
+        let servers = urls.iter().map(|url| connection::client(url, &settings.tls));
         let servers: Vec<_> = servers.collect::<Result<_, _>>().map_err(OpenError::Address)?;
-        let looked = checks::look(&link).await.map_err(OpenError::Unavailable)?;
-        if let Some(fault) = checks::refused(&looked, settings.allow) {
+        let reports = checks::look(&connections).await.map_err(OpenError::Unavailable)?;
+        if let Some(fault) = checks::refused(&reports, settings.allow) {
             return Err(OpenError::Unsafe(fault));
         }
-        let database = servers.first().map_or(0, link::database);
-        let witness = Witness::new(&settings.prefix, database);
-        let (link, names) = (Arc::new(link), Arc::new(Names::new(&settings.prefix)));
-        let epochs = Arc::new(Epochs::open(&link, &names, &witness, &settings).await?);
-        let watch = Watch::new(servers, Arc::clone(&names));
-        let (shared, allow) = ((Arc::clone(&link), Arc::clone(&names)), settings.allow);
-        let watchdog = Watchdog::start(shared.0, shared.1, Arc::clone(&epochs), allow, &looked);
+        let database = servers.first().map_or(0, connection::database);
+        let library = SetupLibrary::new(&settings.prefix, database);
+        let (connections, names) =
+            (Arc::new(connections), Arc::new(KeyNames::new(&settings.prefix)));
+        let loss_markers =
+            Arc::new(LossMarkers::open(&connections, &names, &library, &settings).await?);
+        let notifications = Notifications::new(servers, Arc::clone(&names));
+        let (shared, allow) = ((Arc::clone(&connections), Arc::clone(&names)), settings.allow);
+        let watchdog =
+            Watchdog::start(shared.0, shared.1, Arc::clone(&loss_markers), allow, &reports);
         let purge_from = AtomicU16::new(0);
-        Ok(Self { link, names, epochs, watch, watchdog, settings, purge_from })
+        Ok(Self { connections, names, loss_markers, notifications, watchdog, settings, purge_from })
     }
 
-    /// Ends the quarantine after the server lost its data: an operator says that no client will
-    /// send again what it sent before the loss, or that its effects may be repeated. Tells in
-    /// how many of 1024 parts of the store claims were refused.
+    /// Ends the quarantine after the server lost data: an operator states that no client will
+    /// repeat a request from before the loss, or that its effects may happen twice. Returns in how
+    /// many of the 1024 buckets claims were refused.
     ///
-    /// Idempotent. After an error some parts may be open again.
+    /// Idempotent. After an error some buckets may be open again.
     pub async fn accept_loss(&self) -> Result<usize, StoreError> {
-        self.epochs.accept();
-        let reopened = self.marks().reopen().await?;
+        self.loss_markers.accept();
+        let reopened = self.markers().reopen().await?;
         tracing::warn!(reopened, "an operator accepted that records were lost");
         Ok(reopened)
     }
 
-    fn marks(&self) -> Marks<'_> {
-        Marks { link: &self.link, names: &self.names }
+    fn markers(&self) -> ServerMarkers<'_> {
+        ServerMarkers { connections: &self.connections, names: &self.names }
     }
 
-    /// All buckets, beginning with another one each time, so that none is always last.
+    /// All buckets, from another one each time, so that none is always last.
     fn buckets_in_turn(&self) -> impl Iterator<Item = Bucket> + use<> {
         let first = self.purge_from.fetch_add(7, Ordering::Relaxed) % BUCKETS;
         (first..BUCKETS).chain(0..first).map(Bucket)
     }
 
-    async fn claim_knowing(
+    async fn claim_with_epoch(
         &self,
         request: &ClaimRequest,
         epoch: &str,
-    ) -> Result<Told<Claim>, StoreError> {
+    ) -> Result<MaybeLost<Claim>, StoreError> {
         let (bucket, fingerprint) = (Bucket::of(&request.id), &request.fingerprint);
         let record = self.names.record(&request.id);
         let (mark, index) = (self.names.mark(bucket), self.names.index(bucket));
-        let value = self.link.run(&CLAIM, Replication::Checked { key: &record }, |command| {
-            command.arg(3).arg(&record).arg(&mark).arg(&index).arg(epoch);
-            command.arg(codec::hex(request.owner.expose()));
-            command.arg(codec::hex(fingerprint.digest())).arg(fingerprint.rules());
-            command.arg(millis(request.lease));
-            command.arg(u8::from(request.lapsed == Lapsed::Takeover));
-            command.arg(request.operation.to_string());
-            command.arg(&request.id.as_bytes()[..]).arg(self.touch());
-            codec::put_fields(request, command);
-        });
-        Answer::read(value.await?)?.claim()
+        let value =
+            self.connections.run(&CLAIM, Replication::Checked { key: &record }, |command| {
+                command.arg(3).arg(&record).arg(&mark).arg(&index).arg(epoch);
+                command.arg(codec::hex(request.owner.expose()));
+                command.arg(codec::hex(fingerprint.digest())).arg(fingerprint.rules());
+                command.arg(millis(request.lease));
+                command.arg(u8::from(request.lapsed == Lapsed::Takeover));
+                command.arg(request.operation.to_string());
+                command.arg(&request.id.as_bytes()[..]).arg(self.touch());
+                codec::put_fields(request, command);
+            });
+        ScriptReply::read(value.await?)?.claim()
     }
 
-    async fn import_knowing(
+    async fn import_with_epoch(
         &self,
         record: &Record,
         epoch: &str,
-    ) -> Result<Told<Imported>, StoreError> {
+    ) -> Result<MaybeLost<Imported>, StoreError> {
         let (bucket, name) = (Bucket::of(&record.id), self.names.record(&record.id));
         let (mark, index) = (self.names.mark(bucket), self.names.index(bucket));
         let channel = self.names.channel(&record.id);
-        let value = self.link.run(&IMPORT, Replication::Checked { key: &name }, |command| {
+        let value = self.connections.run(&IMPORT, Replication::Checked { key: &name }, |command| {
             command.arg(3).arg(&name).arg(&mark).arg(&index).arg(epoch);
             command.arg(millis(self.settings.margin)).arg(&channel);
             command.arg(&record.id.as_bytes()[..]);
             codec::put_record(record, command);
         });
-        Answer::read(value.await?)?.imported()
+        ScriptReply::read(value.await?)?.imported()
     }
 
-    /// The epoch to claim or to import with.
+    /// The epoch for a claim or an import.
     async fn epoch(&self, bucket: Bucket) -> Result<Arc<str>, StoreError> {
-        self.epochs.to_claim_with(bucket, self.marks()).await
+        self.loss_markers.to_claim_with(bucket, self.markers()).await
     }
 
-    /// After the answer that a bucket's mark is not the known one, or closed: whether to ask again.
-    async fn go_on(&self, bucket: Bucket, epoch: &str, mark: Mark) -> Result<(), StoreError> {
+    /// Decides about a call that found another epoch, or a closed marker.
+    async fn retry_or_refuse(
+        &self,
+        bucket: Bucket,
+        epoch: &str,
+        mark: Marker,
+    ) -> Result<(), StoreError> {
         match self.judge(bucket, epoch, mark).await? {
-            // Once: a mark that is open and known is not told as lost again.
-            epochs::Verdict::Again => Ok(()),
-            epochs::Verdict::Refused(error) => Err(error),
+            // Happens once: a marker that is open and known is not reported as lost again.
+            AfterLoss::Retry => Ok(()),
+            AfterLoss::Refused(error) => Err(error),
         }
     }
 
-    /// Sends a settlement or evidence; `fill` adds what is special about either.
+    /// Sends a settlement or a resolution; `fill` adds the arguments that differ.
     async fn decide(
         &self,
         id: &RecordId,
@@ -197,34 +220,35 @@ impl RedisStore {
         fill: impl Fn(&mut Cmd),
     ) -> Result<Fenced<()>, StoreError> {
         let bucket = Bucket::of(id);
-        let (record, epoch) = (self.names.record(id), self.epochs.known(bucket));
+        let (record, epoch) = (self.names.record(id), self.loss_markers.known(bucket));
         let (mark, index) = (self.names.mark(bucket), self.names.index(bucket));
         let channel = self.names.channel(id);
-        let value = self.link.run(script, Replication::Checked { key: &record }, |command| {
-            command.arg(3).arg(&record).arg(&mark).arg(&index).arg(&*epoch);
-            fill(command);
-            command.arg(decision.word).arg(millis(decision.retention.keep));
-            command.arg(millis(decision.retention.tombstone)).arg(millis(self.settings.margin));
-            command.arg(&channel).arg(&id.as_bytes()[..]).arg(self.touch());
-            if let Some(outcome) = decision.outcome {
-                codec::put_outcome(outcome, command);
-            }
-        });
-        let told = Answer::read(value.await?)?.fenced(|_| Ok(()))?;
+        let value =
+            self.connections.run(script, Replication::Checked { key: &record }, |command| {
+                command.arg(3).arg(&record).arg(&mark).arg(&index).arg(&*epoch);
+                fill(command);
+                command.arg(decision.word).arg(millis(decision.retention.keep));
+                command.arg(millis(decision.retention.tombstone)).arg(millis(self.settings.margin));
+                command.arg(&channel).arg(&id.as_bytes()[..]).arg(self.touch());
+                if let Some(outcome) = decision.outcome {
+                    codec::put_outcome(outcome, command);
+                }
+            });
+        let told = ScriptReply::read(value.await?)?.fenced(|_| Ok(()))?;
         self.or_missing(bucket, &epoch, told).await
     }
 
-    /// Whose record is gone with all others learns that it is missing, and the loss is marked.
+    /// Answers `Missing` if the record was lost together with its bucket, and closes the store.
     async fn or_missing<T>(
         &self,
         bucket: Bucket,
         epoch: &str,
-        told: Told<Fenced<T>>,
+        told: MaybeLost<Fenced<T>>,
     ) -> Result<Fenced<T>, StoreError> {
         match told {
-            Told::Answer(fenced) => Ok(fenced),
-            Told::Lost(mark) => {
-                // Whether that works or not: the record is gone.
+            MaybeLost::Reply(fenced) => Ok(fenced),
+            MaybeLost::Lost(mark) => {
+                // The record is gone in any case.
                 let _marked = self.judge(bucket, epoch, mark).await;
                 Ok(Fenced::Missing)
             }
@@ -235,18 +259,18 @@ impl RedisStore {
         &self,
         bucket: Bucket,
         epoch: &str,
-        mark: Mark,
-    ) -> Result<epochs::Verdict, StoreError> {
-        self.epochs.judge(bucket, epoch, mark, self.marks()).await
+        mark: Marker,
+    ) -> Result<AfterLoss, StoreError> {
+        self.loss_markers.judge(bucket, epoch, mark, self.markers()).await
     }
 
-    /// Whether scripts write again what stands already, so that `WAIT` has something to wait for.
+    /// 1 if scripts repeat a write that changes nothing, so that `WAIT` has a write to wait for.
     fn touch(&self) -> u8 {
-        u8::from(self.link.wait.is_some())
+        u8::from(self.connections.wait.is_some())
     }
 }
 
-/// A settlement in the words of the scripts.
+/// A settlement as arguments of a script.
 #[derive(Clone, Copy)]
 struct Decision<'a> {
     word: &'static str,
@@ -281,22 +305,22 @@ impl Store for RedisStore {
         let bucket = Bucket::of(&request.id);
         loop {
             let epoch = self.epoch(bucket).await?;
-            match self.claim_knowing(request, &epoch).await? {
-                Told::Answer(claim) => return Ok(claim),
-                Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
+            match self.claim_with_epoch(request, &epoch).await? {
+                MaybeLost::Reply(claim) => return Ok(claim),
+                MaybeLost::Lost(mark) => self.retry_or_refuse(bucket, &epoch, mark).await?,
             }
         }
     }
 
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
         let (bucket, fence) = (Bucket::of(&request.id), request.holder.fence);
-        let (record, epoch) = (self.names.record(&request.id), self.epochs.known(bucket));
-        let value = self.link.run(&RENEW, Replication::Ignored, |command| {
+        let (record, epoch) = (self.names.record(&request.id), self.loss_markers.known(bucket));
+        let value = self.connections.run(&RENEW, Replication::Ignored, |command| {
             command.arg(2).arg(&record).arg(self.names.mark(bucket)).arg(&*epoch);
             command.arg(codec::hex(request.holder.owner.expose())).arg(fence.0);
             command.arg(millis(request.lease));
         });
-        let told = Answer::read(value.await?)?
+        let told = ScriptReply::read(value.await?)?
             .fenced(|answer| Ok(Lease { fence, until: answer.time(1)? }))?;
         self.or_missing(bucket, &epoch, told).await
     }
@@ -311,10 +335,10 @@ impl Store for RedisStore {
     }
 
     async fn changed(&self, id: &RecordId) {
-        let watcher = self.watch.watch(id);
-        let settled = watcher.settled();
-        watcher.subscribed().await;
-        // It may have been settled before anybody listened.
+        let waiter = self.notifications.wait_for(id);
+        let settled = waiter.settled();
+        waiter.subscribed().await;
+        // It may have been settled before the subscription.
         match admin::get(self, id).await {
             Ok(Some(record)) if record.state.name() == onceward_core::StateName::Running => {
                 settled.await;
@@ -354,9 +378,9 @@ impl StoreAdmin for RedisStore {
         let bucket = Bucket::of(&record.id);
         loop {
             let epoch = self.epoch(bucket).await?;
-            match self.import_knowing(record, &epoch).await? {
-                Told::Answer(imported) => return Ok(imported),
-                Told::Lost(mark) => self.go_on(bucket, &epoch, mark).await?,
+            match self.import_with_epoch(record, &epoch).await? {
+                MaybeLost::Reply(imported) => return Ok(imported),
+                MaybeLost::Lost(mark) => self.retry_or_refuse(bucket, &epoch, mark).await?,
             }
         }
     }
@@ -375,12 +399,12 @@ impl StoreAdmin for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the address: it may hold a password.
+        // Without the address, which may contain a password.
         f.debug_struct("RedisStore").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-/// What scripts count in. Longer than they can count is as long as they can.
+/// A duration in milliseconds, limited to what scripts can represent.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(1 << 44)
 }
@@ -388,24 +412,27 @@ fn millis(duration: Duration) -> u64 {
 fn check(settings: &Settings) -> Result<(), OpenError> {
     let wrong = |setting, problem| Err(OpenError::Setting { setting, problem });
     if settings.prefix.is_empty() || settings.prefix.contains(['{', '}']) {
-        return wrong("prefix", "must not be empty, and have no braces: they mean something");
+        return wrong(
+            "prefix",
+            "must not be empty, and must have no braces: they would change the hash tag",
+        );
     }
     if settings.connections == 0 {
         return wrong("connections", "must be one or more");
     }
     if settings.timeout.is_zero() {
-        return wrong("timeout", "must be longer than nothing");
+        return wrong("timeout", "must not be zero");
     }
     match settings.wait {
         Some(wait) if wait.replicas == 0 => wrong("wait", "must be for one replica or more"),
         Some(wait) if wait.timeout >= settings.timeout => {
-            wrong("wait", "must be for less time than a call may take")
+            wrong("wait", "must have a shorter timeout than a call")
         }
         _ => Ok(()),
     }
 }
 
-/// One provider for TLS, also where somebody else in the process has not chosen yet.
+/// Installs a TLS provider, unless the process has chosen one.
 pub(crate) fn choose_provider() {
     let _chosen_already = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

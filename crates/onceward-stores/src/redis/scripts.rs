@@ -1,8 +1,8 @@
-//! The scripts: `machine.rs` restated in Lua, one file a transition.
+//! The scripts: `machine.rs` restated in Lua, one file for each transition.
 
 use std::sync::LazyLock;
 
-/// A script's text, and the hash that the server knows it by.
+/// A script's text, and its hash at the server.
 #[derive(Debug)]
 pub(super) struct Script {
     pub(super) text: &'static str,
@@ -19,8 +19,8 @@ macro_rules! scripts {
     };
 }
 
-/// Settlements and what else ends something has to fit when memory is full. Such a script is
-/// refused as a whole on a replica, so it never answers from data that is behind.
+/// Flag of scripts that end something, which must work when memory is full. A replica refuses such
+/// a script as a whole, so it never answers from stale data.
 macro_rules! fits {
     () => {
         "#!lua flags=allow-oom\n"

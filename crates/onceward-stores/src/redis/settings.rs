@@ -1,30 +1,29 @@
-//! What can be set, each with its reason.
+//! Settings of a Redis store.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How a [`RedisStore`](super::RedisStore) goes about it. All processes on one store need the
-/// same `prefix`.
+/// How a [`RedisStore`](super::RedisStore) works. All processes on one store need the same
+/// `prefix`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What the names of all keys begin with, so that several stores fit into one server.
+    /// Prefix of all keys, so that several stores fit on one server.
     pub prefix: String,
-    /// How long a call may take, connecting included. Well under a third of the shortest lease,
-    /// or renewals come too late.
+    /// Longest time for a call, connecting included. Well under a third of the shortest lease, or
+    /// renewals come too late.
     pub timeout: Duration,
-    /// How many connections calls are spread over. One carries about a hundred thousand calls a
-    /// second; more help where [`Settings::wait`] makes each of them stand still.
+    /// Number of connections. One carries about a hundred thousand calls a second; more help where
+    /// [`Settings::wait`] makes each call wait.
     pub connections: usize,
-    /// How much longer than promised a settled record's key lives if nobody purges it.
+    /// How long the key of a settled record outlives its tombstone if it is not purged.
     pub margin: Duration,
-    /// How many replicas have to have a claim or a settlement before it counts.
+    /// Replicas that must have a claim or a settlement before it counts.
     pub wait: Option<Wait>,
-    /// For how long no new claims are granted after the server lost its data: longer than
-    /// clients go on sending again what they sent before.
+    /// How long no new claims are granted after the server lost data: longer than clients retry.
     pub quarantine: Duration,
-    /// What to do with a server that has never seen this store, or has lost all of it.
+    /// Handling of a server that has no data of this store.
     pub empty: OnEmpty,
-    /// What the server may be like although it is not safe.
+    /// Unsafe properties of a server that are accepted.
     pub allow: Allow,
     /// Certificates for `rediss:`, other than the system's.
     pub tls: Tls,
@@ -46,42 +45,42 @@ impl Default for Settings {
     }
 }
 
-/// Replicas to wait for: `WAIT`, whose answer is checked.
+/// Replicas to wait for, by `WAIT`, whose reply is checked.
 ///
-/// Best effort, and not strong: what a failover promotes is chosen without regard to it, and a
-/// write that was not acknowledged in time stands all the same. It makes losing a write rarer.
+/// Best effort: a failover does not choose by it, and a write that too few replicas acknowledged
+/// stands all the same. It makes the loss of a write rarer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// How many.
+    /// Number of replicas.
     pub replicas: u32,
-    /// For how long, before the call is an error that may have been applied.
+    /// Longest wait. After it the call fails as *may have been applied*.
     pub timeout: Duration,
 }
 
-/// What to do with a server without any mark of this store.
+/// Handling of a server that has no loss markers of this store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnEmpty {
-    /// It is new: begin, unless the server says that the store was there before.
+    /// Set up a new store, unless the server shows that there was one before.
     Begin,
-    /// It may have lost its data: begin with a quarantine.
+    /// Set up the store with a quarantine, as it may have lost its data.
     Quarantine,
-    /// It must not be: refuse to open.
+    /// Refuse to open.
     Refuse,
 }
 
-/// What the server may be like although it is not safe; each is warned about at every opening.
+/// Unsafe properties of a server that are accepted, with a warning at each opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allow {
-    /// A `maxmemory-policy` other than `noeviction`: records may vanish while they count.
+    /// A `maxmemory-policy` other than `noeviction`: records may be evicted while they count.
     pub eviction: bool,
-    /// No append-only file: a restart forgets everything, or the last minutes.
+    /// No append-only file: a restart loses all records, or those of the last minutes.
     pub no_persistence: bool,
 }
 
-/// Certificates as PEM text. `Debug` shows whether they are there.
+/// Certificates as PEM text. `Debug` shows only whether they are set.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Tls {
-    /// Who may have signed the server's certificate, instead of whom the system trusts.
+    /// Certificate authorities to trust instead of the system's.
     pub ca: Option<Vec<u8>>,
     /// The client's own certificate and its key.
     pub client: Option<(Vec<u8>, Vec<u8>)>,

@@ -1,5 +1,5 @@
-//! Looks at the servers now and then, for what no claim would tell: that eviction was switched on,
-//! that keys were evicted, that marks are gone before anything is claimed, that memory runs out.
+//! Checks the servers regularly for what no claim would notice: that eviction was switched on, that
+//! keys were evicted, that markers are missing before anything is claimed, that memory runs out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,55 +10,55 @@ use onceward_core::{Health, StoreError};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use super::checks::{self, Looked, Memory, Unsafe};
-use super::epochs::{Epochs, Marks};
-use super::link::Link;
-use super::names::{BUCKETS, Bucket, Names};
+use super::checks::{self, Memory, ServerReport, Unsafe};
+use super::connection::Connections;
+use super::key_names::{BUCKETS, Bucket, KeyNames};
+use super::loss_markers::{LossMarkers, ServerMarkers};
 use super::settings::Allow;
 
-/// How long a mistake at a server goes unnoticed at most; a look is one `INFO` a server and a few
-/// marks.
+/// Longest time until a problem is noticed. A check is one `INFO` for each server, and a few
+/// markers.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Marks read at each look: all of them in eight seconds, and some of every node nearly always.
-const MARKS_A_LOOK: u16 = 32;
+/// Markers read at each check: all of them in eight seconds, and usually some of every node.
+const MARKERS_PER_LOOK: u16 = 32;
 
-/// Looks at the servers while it lives.
+/// Checks the servers while it lives.
 #[derive(Debug)]
 pub(super) struct Watchdog {
-    looking: Arc<Looking>,
+    monitor: Arc<Monitor>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Looking {
-    link: Arc<Link>,
-    names: Arc<Names>,
-    epochs: Arc<Epochs>,
+struct Monitor {
+    connections: Arc<Connections>,
+    names: Arc<KeyNames>,
+    loss_markers: Arc<LossMarkers>,
     allow: Allow,
-    /// Keys that each server had evicted at the last look.
+    /// Keys that each server had evicted at the last check.
     evicted: Mutex<HashMap<String, u64>>,
     next: AtomicU16,
 }
 
 impl Watchdog {
-    /// Begins with what was found when the store was opened.
+    /// Starts from the reports of the opening.
     pub(super) fn start(
-        link: Arc<Link>,
-        names: Arc<Names>,
-        epochs: Arc<Epochs>,
+        connections: Arc<Connections>,
+        names: Arc<KeyNames>,
+        loss_markers: Arc<LossMarkers>,
         allow: Allow,
-        opened: &[Looked],
+        opened: &[ServerReport],
     ) -> Self {
         let evicted = opened.iter().map(|it| (it.node.clone(), it.evicted_keys)).collect();
         let (evicted, next) = (Mutex::new(evicted), AtomicU16::new(0));
-        let looking = Arc::new(Looking { link, names, epochs, allow, evicted, next });
-        let task = tokio::spawn(Arc::clone(&looking).run());
-        Self { looking, task }
+        let monitor = Arc::new(Monitor { connections, names, loss_markers, allow, evicted, next });
+        let task = tokio::spawn(Arc::clone(&monitor).run());
+        Self { monitor, task }
     }
 
-    /// Looks now, and says whether claims are granted.
+    /// Checks now, and returns whether claims are granted.
     pub(super) async fn health(&self) -> Result<Health, StoreError> {
-        self.looking.look().await
+        self.monitor.look().await
     }
 }
 
@@ -68,7 +68,7 @@ impl Drop for Watchdog {
     }
 }
 
-impl Looking {
+impl Monitor {
     async fn run(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -79,61 +79,62 @@ impl Looking {
     }
 
     async fn look(&self) -> Result<Health, StoreError> {
-        let looked = checks::look(&self.link).await?;
-        let unsafe_now = looked.iter().find_map(|it| self.eviction(it));
-        self.epochs.see_unsafe(unsafe_now.clone());
-        let evicted = self.count_evicted(&looked) > 0;
+        let reports = checks::look(&self.connections).await?;
+        let unsafe_now = reports.iter().find_map(|it| self.eviction(it));
+        self.loss_markers.set_unsafe(unsafe_now.clone());
+        let evicted = self.count_evicted(&reports) > 0;
         if evicted {
-            self.epochs.see_loss();
+            self.loss_markers.note_loss();
         }
         if let Some(fault) = unsafe_now {
             if evicted {
-                self.epochs.finish_closing(self.marks()).await?;
-                // Marks that are closed now may be evicted next: again when it is over.
-                self.epochs.see_loss();
+                self.loss_markers.finish_closing(self.markers()).await?;
+                // Closed markers may be evicted next: close them again when that is over.
+                self.loss_markers.note_loss();
             }
-            return Ok(Health::refusing(format!("it is not safe for records any more: {fault}")));
+            return Ok(Health::refusing(format!("it is no longer safe for records: {fault}")));
         }
-        self.epochs.finish_closing(self.marks()).await?;
-        let closed_for = self.look_at_marks().await?;
-        let memory: Vec<_> = looked.iter().filter_map(Looked::memory).collect();
+        self.loss_markers.finish_closing(self.markers()).await?;
+        let closed_for = self.check_markers().await?;
+        let memory: Vec<_> = reports.iter().filter_map(ServerReport::memory).collect();
         Ok(health(closed_for, &memory))
     }
 
-    /// Looks at some of the marks, and closes all if one is missing; returns for how long those
-    /// that were looked at are closed.
-    async fn look_at_marks(&self) -> Result<Duration, StoreError> {
-        let first = self.next.fetch_add(MARKS_A_LOOK, Ordering::Relaxed) % BUCKETS;
-        let buckets = || (first..BUCKETS).take(MARKS_A_LOOK.into()).map(Bucket);
-        let mut marks = self.marks().read(buckets()).await?;
-        let known = |bucket: &Bucket| self.epochs.known(*bucket);
-        let lost = marks.iter().find(|(bucket, mark)| mark.is_of_a_loss(&known(bucket)));
+    /// Reads some markers, and closes all buckets if one is missing. Returns the longest time for
+    /// which those that were read stay closed.
+    async fn check_markers(&self) -> Result<Duration, StoreError> {
+        let first = self.next.fetch_add(MARKERS_PER_LOOK, Ordering::Relaxed) % BUCKETS;
+        let buckets = || (first..BUCKETS).take(MARKERS_PER_LOOK.into()).map(Bucket);
+        let mut markers = self.markers().read(buckets()).await?;
+        let known = |bucket: &Bucket| self.loss_markers.known(*bucket);
+        let lost = markers.iter().find(|(bucket, mark)| mark.is_of_a_loss(&known(bucket)));
         if let Some((bucket, _)) = lost {
-            self.epochs.close(*bucket, &known(bucket), self.marks()).await?;
-            marks = self.marks().read(buckets()).await?;
+            self.loss_markers.close(*bucket, &known(bucket), self.markers()).await?;
+            markers = self.markers().read(buckets()).await?;
         }
-        // Another call may be closing them: a store that is said to be closed is so everywhere.
-        self.epochs.finish_closing(self.marks()).await?;
-        Ok(marks.iter().map(|(_, mark)| mark.now.until(mark.open_at)).max().unwrap_or_default())
+        // Another call may be closing them: a store that is reported closed is so in all buckets.
+        self.loss_markers.finish_closing(self.markers()).await?;
+        Ok(markers.iter().map(|(_, mark)| mark.now.until(mark.open_at)).max().unwrap_or_default())
     }
 
-    fn marks(&self) -> Marks<'_> {
-        Marks { link: &self.link, names: &self.names }
+    fn markers(&self) -> ServerMarkers<'_> {
+        ServerMarkers { connections: &self.connections, names: &self.names }
     }
 
-    fn eviction(&self, looked: &Looked) -> Option<Unsafe> {
+    fn eviction(&self, reports: &ServerReport) -> Option<Unsafe> {
         let evicts = |it: &&Unsafe| matches!(it, Unsafe::Eviction { .. }) && !self.allow.eviction;
-        looked.faults.iter().find(evicts).cloned()
+        reports.faults.iter().find(evicts).cloned()
     }
 
-    /// How many keys were evicted since the last look. A server that restarted counts from zero.
-    fn count_evicted(&self, looked: &[Looked]) -> u64 {
+    /// Returns how many keys were evicted since the last check. A restarted server counts from
+    /// zero.
+    fn count_evicted(&self, reports: &[ServerReport]) -> u64 {
         if self.allow.eviction {
             return 0;
         }
         let mut before = self.evicted.lock();
         let mut more = 0;
-        for it in looked {
+        for it in reports {
             let last = before.insert(it.node.clone(), it.evicted_keys).unwrap_or(it.evicted_keys);
             more += it.evicted_keys.saturating_sub(last);
         }

@@ -1,11 +1,11 @@
-//! One sealed outcome: its layout, and what it is bound to.
+//! One sealed outcome: its layout and its binding.
 //!
 //! ```text
 //! method u8 | [unpacked bytes u32] | key id length u8 | key id | ciphertext | authentication tag
 //! ```
 //!
-//! The method is 0 as it is, or 1 packed by zstd, which alone has the unpacked size. Numbers
-//! are little-endian.
+//! The method is 0 for an uncompressed payload, or 1 for one compressed by zstd; only the latter
+//! has the unpacked size. Numbers are little-endian.
 
 use aws_lc_rs::aead::{Aad, MAX_TAG_LEN, NONCE_LEN, Nonce};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -13,39 +13,39 @@ use onceward_core::{Ended, Fingerprint, OperationId, Outcome, Record, RecordId, 
 
 use super::error::SealProblem;
 use super::keys::{KEY_ID_BYTES_MAX, Keys, is_key_id};
-use super::packer::Packer;
+use super::zstd_pool::ZstdPool;
 use super::{Compression, payload};
 
-/// The codec of sealed outcomes, with the version of this layout.
+/// Codec tag of sealed outcomes, with the version of this layout.
 pub const TAG: Tag = Tag::from_static("sealed/v1");
 
-/// Largest outcome that is packed. What says that it unpacks to more is refused before
-/// anything is unpacked; larger ones are sealed as they are.
+/// Largest payload that is compressed. A stored size above it is refused before anything is
+/// decompressed.
 pub(super) const UNPACKED_BYTES_MAX: usize = 64 << 20;
 
 const AS_IT_IS: u8 = 0;
 const ZSTD: u8 = 1;
 
-/// What an outcome belongs to. It opens with these very values only.
+/// The values that an outcome is bound to. It opens only together with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bound {
-    /// Stands for scope and key.
+pub(super) struct Binding {
+    /// A hash of scope and key.
     pub(super) id: RecordId,
-    /// One life of the record: a later one under the same key has another name.
+    /// A later operation under the same key has another id.
     pub(super) operation: OperationId,
     pub(super) fingerprint: Fingerprint,
-    /// A failure is not passed off as a success.
+    /// Tells a failure from a success.
     pub(super) ended: Ended,
 }
 
-impl Bound {
+impl Binding {
     pub(super) fn of(record: &Record, ended: Ended) -> Self {
         let Record { id, operation, fingerprint, .. } = *record;
         Self { id, operation, fingerprint, ended }
     }
 
-    /// What is authenticated beside the outcome: all parts have one length, but for the
-    /// header, which carries its own.
+    /// The authenticated data beside the outcome. All parts have a fixed length but the header,
+    /// which has its own.
     fn aad(&self, header: &[u8]) -> Vec<u8> {
         let mut aad = b"onceward sealed v1".to_vec();
         aad.extend_from_slice(self.id.as_bytes());
@@ -61,21 +61,21 @@ impl Bound {
     }
 }
 
-/// Seals outcomes, and opens them.
+/// Seals and opens outcomes.
 pub(super) struct Envelopes {
     pub(super) keys: Keys,
     pub(super) compression: Compression,
-    packer: Packer,
+    zstd: ZstdPool,
 }
 
 impl Envelopes {
     pub(super) fn new(keys: Keys, compression: Compression) -> Self {
-        Self { keys, compression, packer: Packer::default() }
+        Self { keys, compression, zstd: ZstdPool::default() }
     }
 
-    /// Seals an outcome with the first key. The same outcome of the same record gives the
-    /// same bytes, so that stores recognise a settlement that is sent again.
-    pub(super) fn seal(&self, bound: &Bound, outcome: &Outcome) -> Result<Outcome, SealProblem> {
+    /// Seals an outcome with the first key. The same outcome of the same record gives the same
+    /// bytes, so that stores recognise a repeated settlement.
+    pub(super) fn seal(&self, bound: &Binding, outcome: &Outcome) -> Result<Outcome, SealProblem> {
         let key = self.keys.first();
         let payload = payload::encode(outcome);
         let (mut out, payload) = match self.packed(&payload) {
@@ -101,8 +101,8 @@ impl Envelopes {
         Ok(Outcome::whole(TAG, out))
     }
 
-    /// Opens what was sealed for the same record.
-    pub(super) fn open(&self, bound: &Bound, sealed: &Outcome) -> Result<Outcome, SealProblem> {
+    /// Opens an outcome that was sealed for the same binding.
+    pub(super) fn open(&self, bound: &Binding, sealed: &Outcome) -> Result<Outcome, SealProblem> {
         if sealed.tag != TAG {
             return Err(SealProblem::Plain { tag: sealed.tag.as_str().to_owned() });
         }
@@ -117,12 +117,14 @@ impl Envelopes {
         };
         payload.truncate(length);
         match envelope.unpacked_bytes {
-            Some(unpacked_bytes) => payload::decode(self.packer.unpack(&payload, unpacked_bytes)?),
+            Some(unpacked_bytes) => {
+                payload::decode(self.zstd.decompress(&payload, unpacked_bytes)?)
+            }
             None => payload::decode(payload),
         }
     }
 
-    /// Whether an outcome is sealed with the first key already.
+    /// Returns whether an outcome is sealed with the first key.
     pub(super) fn is_current(&self, sealed: &Outcome) -> bool {
         let first = &*self.keys.first().id;
         let envelope = (sealed.tag == TAG).then(|| Envelope::read(&sealed.bytes).ok()).flatten();
@@ -134,20 +136,20 @@ impl Envelopes {
         SealProblem::UnknownKey { id: id.to_owned(), given: given.join(", ") }
     }
 
-    /// The payload packed, with its size, where that is asked for and saves something.
+    /// The compressed payload and its size, if compression is on and saves something.
     fn packed(&self, payload: &[u8]) -> Option<(u32, Vec<u8>)> {
         let Compression::Above(bytes) = self.compression else { return None };
         if payload.len() <= bytes || payload.len() > UNPACKED_BYTES_MAX {
             return None;
         }
-        // Four bytes are the price of saying the size.
-        let packed = self.packer.pack(payload)?;
+        // The stored size costs four bytes.
+        let packed = self.zstd.compress(payload)?;
         let packed = Some(packed).filter(|packed| packed.len() + 4 < payload.len())?;
         Some((u32::try_from(payload.len()).ok()?, packed))
     }
 }
 
-/// A sealed outcome taken apart; nothing of it is verified yet.
+/// The parts of a sealed outcome; nothing is verified yet.
 struct Envelope<'a> {
     header: &'a [u8],
     unpacked_bytes: Option<usize>,
@@ -181,17 +183,17 @@ fn size_within_bounds(bytes: [u8; 4]) -> Result<usize, SealProblem> {
     if size <= UNPACKED_BYTES_MAX { Ok(size) } else { Err(SealProblem::Malformed("size")) }
 }
 
-/// Derived instead of drawn, so that sealing twice gives the same bytes. It repeats only
-/// with the record, the operation and the header, and GCM-SIV then tells no more than
-/// whether the outcomes are equal; there is never more than one of an operation.
+/// Derived instead of random, so that sealing twice gives the same bytes. It repeats only with the
+/// same record, operation and header. GCM-SIV then reveals only whether the outcomes are equal, and
+/// an operation never has two.
 fn nonce(aad: &[u8]) -> Nonce {
     let mut nonce = [0; NONCE_LEN];
     nonce.copy_from_slice(&digest(&SHA256, aad).as_ref()[..NONCE_LEN]);
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// Most bytes that sealing adds to an outcome: header and authentication tag, the lengths of
-/// its texts, and its own codec's name.
+/// Most bytes that sealing adds to an outcome: header, authentication tag, lengths of texts, and
+/// the codec's name.
 pub const SEAL_BYTES_MAX: usize = 2 + KEY_ID_BYTES_MAX + MAX_TAG_LEN + 2 + 3 * 8 + TAG_BYTES;
 
 const TAG_BYTES: usize = "sealed/v1".len();
@@ -200,7 +202,7 @@ const TAG_BYTES: usize = "sealed/v1".len();
 mod tests {
     use super::*;
 
-    /// Bytes that are noise to zstd.
+    /// Bytes that zstd cannot compress.
     fn noise(bytes: usize) -> Vec<u8> {
         let mut state = 1_u64;
         let mut next = || {
@@ -216,8 +218,8 @@ mod tests {
         Envelopes::new(Keys::parse(&text).unwrap(), compression)
     }
 
-    fn bound() -> Bound {
-        Bound {
+    fn bound() -> Binding {
+        Binding {
             id: RecordId::from_bytes([7; 32]),
             operation: uuid::Uuid::from_u128(7).into(),
             fingerprint: Fingerprint::of_parts(&[b"request"]),

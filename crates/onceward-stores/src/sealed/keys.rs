@@ -1,4 +1,4 @@
-//! The keys that outcomes are sealed with, and where they come from.
+//! The keys that seal and open outcomes, and where they are read from.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 /// Bytes of a key, for AES-256.
 pub const KEY_BYTES: usize = 32;
-/// Longest id of a key. Every sealed outcome carries it, so it is short.
+/// Longest id of a key. Every sealed outcome contains it.
 pub const KEY_ID_BYTES_MAX: usize = 32;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -21,10 +21,10 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Several keys that open, the first of which seals. Cheap to clone.
+/// Keys for sealing. Cheap to clone.
 ///
-/// Written one a line as `id:base64`, 32 bytes each; blank lines and lines that begin with
-/// `#` do not count. The **first** key seals, and all of them open:
+/// The text has one key a line, `id:base64`, of 32 bytes; blank lines and lines that begin with `#`
+/// are ignored. The **first** key seals, and all of them open:
 ///
 /// ```text
 /// # seals since November
@@ -33,93 +33,93 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// 2026-05:EjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJCrze8=
 /// ```
 ///
-/// The text is wiped from memory once it is read, and `Debug` shows ids only.
+/// The text is wiped from memory after it is read, and `Debug` shows ids only.
 #[derive(Clone)]
 pub struct Keys {
     keys: Arc<[SealKey]>,
 }
 
-/// One key, ready for use. The cipher wipes it when it is dropped.
+/// One key. The cipher wipes it when it is dropped.
 pub(super) struct SealKey {
     pub(super) id: Box<str>,
     pub(super) cipher: LessSafeKey,
 }
 
-/// Why there are no keys. Never shows any of the text, which may be a key.
+/// Why keys cannot be read. Never shows any of the text, which may be a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeysError {
     /// The file could not be read.
     #[error("cannot read the sealing keys in {}", path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// The environment does not have them.
+    /// The environment variable is not set.
     #[error(
         "the environment variable {name} is not set: it must hold the sealing keys, as `id:base64`"
     )]
     Unset {
-        /// Which variable.
+        /// The variable.
         name: String,
     },
-    /// There is not one key.
+    /// There are no keys.
     #[error(
         "{place} holds no sealing key: write one a line, as `id:base64`, the one that seals first"
     )]
     Empty {
-        /// Where they were looked for.
+        /// The file or variable.
         place: String,
     },
-    /// It is not text.
+    /// The content is not text.
     #[error("{place} is not UTF-8 text")]
     NotText {
-        /// Where they were looked for.
+        /// The file or variable.
         place: String,
     },
-    /// One of them is wrong.
+    /// A key is wrong.
     #[error("{place}: {problem}")]
     Key {
         /// The file or variable, and the line.
         place: String,
-        /// What is wrong there.
+        /// The problem.
         problem: KeyProblem,
     },
 }
 
-/// What is wrong with one key.
+/// A problem of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyProblem {
-    /// No colon.
-    #[error("this is not `id:base64`, there is no colon in it")]
+    /// There is no colon.
+    #[error("this is not `id:base64`: there is no colon")]
     NoColon,
     /// The id is empty, too long, or has other characters.
     #[error(
         "the id before the colon must be 1 to {KEY_ID_BYTES_MAX} characters of A-Z a-z 0-9 . _ -"
     )]
     Id,
-    /// What follows the colon is not base64.
+    /// The part after the colon is not base64.
     #[error("what follows the colon is not base64 (of the standard alphabet)")]
     NotBase64,
-    /// It is too long or too short.
+    /// The key is too long or too short.
     #[error(
         "a key has {KEY_BYTES} bytes, this one has {bytes}: make one by `head -c {KEY_BYTES} /dev/urandom | base64`"
     )]
     Length {
-        /// How many it has.
+        /// The length of this key.
         bytes: usize,
     },
-    /// It is a placeholder.
+    /// The key is a placeholder.
     #[error(
-        "all bytes of this key are the same, that is no secret: make one by `head -c {KEY_BYTES} /dev/urandom | base64`"
+        "all bytes of this key are the same, which is no secret: make one by `head -c {KEY_BYTES} /dev/urandom | base64`"
     )]
     Placeholder,
     /// Another line has the same id.
-    #[error("the id `{id}` is in {first} already")]
+    #[error("{first} has the id `{id}` too")]
     SameId {
         /// The id.
         id: String,
@@ -127,7 +127,7 @@ pub enum KeyProblem {
         first: String,
     },
     /// Another line has the same key, so nothing would be rotated.
-    #[error("this is the key of {first} under another id")]
+    #[error("{first} has the same key under another id")]
     SameKey {
         /// The other line.
         first: String,
@@ -149,8 +149,7 @@ impl Keys {
 
     /// Reads keys from an environment variable, where commas separate them as well.
     ///
-    /// The variable itself stays in the process's environment: prefer a file where others
-    /// can look into that.
+    /// The variable stays in the environment of the process: prefer a file if others can read that.
     pub fn from_env(name: &str) -> Result<Self, KeysError> {
         match env::var(name).map(Zeroizing::new) {
             Ok(text) => Self::read(name, "entry", text.split(['\n', ','])),
@@ -159,8 +158,7 @@ impl Keys {
         }
     }
 
-    /// Reads keys from text that came another way, for example from a vault. Wiping that
-    /// text is the caller's.
+    /// Reads keys from text, for example from a vault. The caller wipes that text.
     pub fn parse(text: &str) -> Result<Self, KeysError> {
         Self::read("the given text", "line", text.split('\n'))
     }
@@ -176,7 +174,7 @@ impl Keys {
     }
 
     pub(super) fn first(&self) -> &SealKey {
-        // `read` refuses to make an empty list.
+        // `read` never returns an empty list.
         &self.keys[0]
     }
 
@@ -215,7 +213,7 @@ impl fmt::Debug for Keys {
     }
 }
 
-/// A key as it was written, wiped when it is dropped.
+/// A key of the text, wiped when it is dropped.
 struct Entry<'a> {
     at: String,
     id: &'a str,
@@ -236,7 +234,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The entry, if no earlier one has its id or its key.
+    /// Refuses an entry whose id or key an earlier one has.
     fn unlike(self, others: &[Self]) -> Result<Self, Wrong> {
         for Self { at: first, id, secret } in others {
             let first = first.clone();
@@ -259,7 +257,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether bytes are the id of a key: such are safe to show.
+/// Returns whether bytes are a valid id of a key, which is safe to show.
 pub(super) fn is_key_id(id: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     (1..=KEY_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(allowed)

@@ -5,50 +5,60 @@
 //! use std::sync::Arc;
 //!
 //! use onceward_core::{Engine, MemoryStore};
-//! use onceward_stores::sealed::{Keys, Sealed};
+//! use onceward_stores::sealed::{Keys, SealedStore};
 //!
 //! let keys = Keys::from_file("sealing.keys")?;
-//! let store = Sealed::new(Arc::new(MemoryStore::new()), keys);
+//! let store = SealedStore::new(Arc::new(MemoryStore::new()), keys);
 //! let engine = Engine::new(Arc::new(store));
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - Whoever reads the store learns nothing of an outcome but its size and the id of the key:
-//!   bytes, codec and resource are sealed by AES-256-GCM-SIV.
-//! - Whoever writes the store can destroy an outcome, but not change it, nor pass off one
-//!   record's for another's, an earlier one under the same key for today's, a failure for a
-//!   success: an outcome opens only beside the record id (scope and key), the operation id, the
-//!   fingerprint and the end that it was sealed for.
-//! - What does not open is there and is an error,
+//! - A reader of the store learns only the size of an outcome and the id of its key: bytes, codec
+//!   and resource are sealed by AES-256-GCM-SIV.
+//! - A writer of the store can destroy an outcome, but not change it, nor pass off the outcome of
+//!   another record, of an earlier operation under the same key, or of a failure as a success. An
+//!   outcome opens only together with the record id (scope and key), the operation id, the
+//!   fingerprint and the way it ended.
+//! - An outcome that does not open is an error,
 //!   [`Undecodable`](onceward_core::StoreErrorKind::Undecodable): never absent, never run again.
-//! - It decides nothing: every answer is the inner store's, in one call. Only after a change of
-//!   keys a settlement that is sent again costs a second look.
+//! - The decorator decides nothing: every answer is the inner store's, in one call. Only after a
+//!   change of keys, a settlement that is sent again needs a second read.
 //!
-//! # What it does not hide
+//! # What is not hidden
 //!
-//! - Everything of a record that is not its outcome: scope, times, states, and the client's key
-//!   where the policy keeps it.
-//! - Sizes. **Compression makes sizes speak**: where somebody can have text of their choice
-//!   stored beside a secret in one reply, and see the sizes in the store, they can find the
-//!   secret out by trying. [`Compression::Off`] is for such replies.
+//! - All of a record but its outcome: scope, times, state, and the client's key where the policy
+//!   keeps it.
+//! - Sizes. **Compression makes sizes tell more**: if an attacker can put text of their choice into
+//!   the same reply as a secret, and sees the sizes in the store, they can find the secret by
+//!   trial. Use [`Compression::Off`] for such replies.
 //! - That a *whole* store was put back to an earlier state. Its records are genuine.
 //!
 //! # Changing keys
 //!
 //! 1. Add the new key **after** the one that seals, on every node.
-//! 2. When all have it, put it **first**, on every node.
-//! 3. Remove the old one when everything it sealed has expired (retention after step 2), or
-//!    after [`Sealed::reseal`] has sealed all of it anew.
+//! 2. When all nodes have it, put it **first**, on every node.
+//! 3. Remove the old key when everything it sealed has expired (the retention after step 2), or
+//!    after [`SealedStore::reseal`] has sealed all of it again.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the decorator |
+//! | `envelope` | one sealed outcome, and what it is bound to |
+//! | `payload` | an outcome as bytes, before it is sealed |
+//! | `keys` | keys from files, variables and text |
+//! | `reseal` | sealing again with a new key |
+//! | `zstd_pool` | compression |
+//! | `error` | why an outcome does not open |
 
 mod envelope;
 mod error;
 mod keys;
-mod packer;
 mod payload;
 mod reseal;
+mod zstd_pool;
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -65,42 +75,42 @@ pub use error::{SealError, SealProblem};
 pub use keys::{KEY_BYTES, KEY_ID_BYTES_MAX, KeyProblem, Keys, KeysError};
 pub use reseal::Resealed;
 
-use crate::grants::{Grant, Grants};
-use envelope::{Bound, Envelopes};
+use crate::recent_grants::{GrantedIntent, RecentGrants};
+use envelope::{Binding, Envelopes};
 
-/// How outcomes are sealed.
+/// Settings of a sealed store.
 #[derive(Debug, Clone)]
 pub struct Sealing {
-    /// With which keys.
+    /// The first key seals, all of them open.
     pub keys: Keys,
-    /// Whether they are compressed before.
+    /// Compression before sealing.
     pub compression: Compression,
-    /// What becomes of outcomes that are found unsealed.
+    /// Handling of outcomes that are not sealed.
     pub plain: Plain,
 }
 
-/// Whether outcomes are compressed before they are sealed.
+/// Compression of outcomes before they are sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Never: sizes then tell only sizes.
     Off,
-    /// Those that take more than so many bytes, by zstd, where it saves something.
+    /// By zstd, for outcomes above this many bytes, where it saves something.
     Above(usize),
 }
 
-/// What becomes of outcomes that are found unsealed.
+/// Handling of stored outcomes that are not sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Plain {
-    /// They are an error: somebody may have put them there.
+    /// Fail: they may be forged.
     #[default]
     Refuse,
-    /// They are answered as they are. Only for as long as outcomes from before sealing
-    /// live, as whoever can write to the store can then forge any.
+    /// Answer them as they are. Use it only while outcomes from before sealing are retained:
+    /// meanwhile, anyone who can write to the store can forge outcomes.
     Read,
 }
 
 impl Default for Compression {
-    /// Below four kilobytes packing costs more time than the bytes it saves are worth.
+    /// Below 4 KiB compressing costs more time than the saved bytes are worth.
     fn default() -> Self {
         Self::Above(4 << 10)
     }
@@ -112,27 +122,27 @@ impl From<Keys> for Sealing {
     }
 }
 
-/// A store whose outcomes are sealed. See the [module](self) for what it promises.
-pub struct Sealed<S: ?Sized> {
+/// A store with sealed outcomes. See the [module](self) for its guarantees.
+pub struct SealedStore<S: ?Sized> {
     inner: Arc<S>,
     envelopes: Envelopes,
     plain: Plain,
-    grants: Grants,
+    grants: RecentGrants,
 }
 
-impl<S: ?Sized> Sealed<S> {
+impl<S: ?Sized> SealedStore<S> {
     /// Seals the outcomes of a store, with [`Keys`] alone or with all settings.
     pub fn new(inner: Arc<S>, sealing: impl Into<Sealing>) -> Self {
         let Sealing { keys, compression, plain } = sealing.into();
         let envelopes = Envelopes::new(keys, compression);
-        Self { inner, envelopes, plain, grants: Grants::default() }
+        Self { inner, envelopes, plain, grants: RecentGrants::default() }
     }
 
-    fn seal(&self, bound: &Bound, outcome: &Outcome) -> Result<Outcome, StoreError> {
+    fn seal(&self, bound: &Binding, outcome: &Outcome) -> Result<Outcome, StoreError> {
         self.envelopes.seal(bound, outcome).map_err(|problem| problem.of(bound.id))
     }
 
-    fn open(&self, bound: &Bound, stored: &Outcome) -> Result<Outcome, StoreError> {
+    fn open(&self, bound: &Binding, stored: &Outcome) -> Result<Outcome, StoreError> {
         match (self.envelopes.open(bound, stored), self.plain) {
             (Err(SealProblem::Plain { .. }), Plain::Read) => Ok(stored.clone()),
             (opened, _) => opened.map_err(|problem| problem.of(bound.id)),
@@ -148,10 +158,10 @@ impl<S: ?Sized> Sealed<S> {
     }
 }
 
-/// A record with another outcome, where it has one.
+/// Replaces the outcome of a record that has one.
 fn with_outcome(
     mut record: Record,
-    change: impl FnOnce(&Bound, &Outcome) -> Result<Outcome, StoreError>,
+    change: impl FnOnce(&Binding, &Outcome) -> Result<Outcome, StoreError>,
 ) -> Result<Record, StoreError> {
     let (ended, outcome) = match &record.state {
         State::Completed { outcome, .. } => (Ended::Completed, outcome),
@@ -160,31 +170,31 @@ fn with_outcome(
             return Ok(record);
         }
     };
-    let changed = change(&Bound::of(&record, ended), outcome)?;
+    let changed = change(&Binding::of(&record, ended), outcome)?;
     if let State::Completed { outcome, .. } | State::Failed { outcome, .. } = &mut record.state {
         *outcome = changed;
     }
     Ok(record)
 }
 
-impl<S: StoreAdmin + ?Sized> Sealed<S> {
-    /// What an outcome of this grant is bound to; `None` if there is no such record.
+impl<S: StoreAdmin + ?Sized> SealedStore<S> {
+    /// Returns the binding for an outcome of this grant; `None` if there is no such record.
     async fn bound(
         &self,
         id: RecordId,
         fence: Fence,
         ended: Ended,
-    ) -> Result<Option<Bound>, StoreError> {
-        if let Some(Grant { operation, fingerprint }) = self.grants.recall(id, fence) {
-            return Ok(Some(Bound { id, operation, fingerprint, ended }));
+    ) -> Result<Option<Binding>, StoreError> {
+        if let Some(GrantedIntent { operation, fingerprint }) = self.grants.recall(id, fence) {
+            return Ok(Some(Binding { id, operation, fingerprint, ended }));
         }
         let record = self.inner.get(&id).await?;
-        Ok(record.map(|record| Bound::of(&record, ended)))
+        Ok(record.map(|record| Binding::of(&record, ended)))
     }
 
-    /// The stored outcome as it is, if the same one is inside: sealed with an earlier key, or
-    /// compressed by another release, it has other bytes. What it means that the same was
-    /// said before is then the inner store's to decide.
+    /// Returns the stored outcome if it opens to the same one. Sealed with an earlier key, or
+    /// compressed by another release, it has other bytes. The inner store then decides about the
+    /// repetition.
     async fn stored_alike(
         &self,
         id: RecordId,
@@ -199,20 +209,20 @@ impl<S: StoreAdmin + ?Sized> Sealed<S> {
             | (State::Failed { outcome, .. }, Ended::Failed) => outcome,
             _ => return Ok(None),
         };
-        let opened = self.open(&Bound::of(&record, ended), stored)?;
+        let opened = self.open(&Binding::of(&record, ended), stored)?;
         Ok((opened == *outcome).then(|| stored.clone()))
     }
 }
 
 #[async_trait]
-impl<S: Store + StoreAdmin + ?Sized> Store for Sealed<S> {
+impl<S: Store + StoreAdmin + ?Sized> Store for SealedStore<S> {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let ClaimRequest { id, fingerprint, .. } = *request;
-        // Answered only where the fingerprint is the record's.
-        let bound = |operation, ended| Bound { id, operation, fingerprint, ended };
+        // Outcomes are answered only to requests with the record's fingerprint.
+        let bound = |operation, ended| Binding { id, operation, fingerprint, ended };
         match self.inner.claim(request).await? {
             Claim::Granted { lease, operation, attempt } => {
-                self.grants.remember(id, lease.fence, Grant { operation, fingerprint });
+                self.grants.remember(id, lease.fence, GrantedIntent { operation, fingerprint });
                 Ok(Claim::Granted { lease, operation, attempt })
             }
             Claim::Completed { operation, outcome } => {
@@ -266,12 +276,12 @@ impl<S: Store + StoreAdmin + ?Sized> Store for Sealed<S> {
 }
 
 #[async_trait]
-impl<S: StoreAdmin + ?Sized> StoreAdmin for Sealed<S> {
+impl<S: StoreAdmin + ?Sized> StoreAdmin for SealedStore<S> {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.inner.get(id).await?.map(|record| self.open_record(record)).transpose()
     }
 
-    /// Records whose outcomes do not open are named as undecodable, beside the others.
+    /// A record whose outcome does not open is listed as undecodable.
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
         let mut page = self.inner.list(query).await?;
         for record in mem::take(&mut page.records) {
@@ -315,7 +325,7 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for Sealed<S> {
         self.inner.stats().await
     }
 
-    /// Records come open and are sealed here, with this store's first key.
+    /// Takes records with plain outcomes and seals them with the first key.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         self.inner.import(&self.seal_record(record.clone())?).await
     }
@@ -329,9 +339,9 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for Sealed<S> {
     }
 }
 
-impl<S: ?Sized> fmt::Debug for Sealed<S> {
+impl<S: ?Sized> fmt::Debug for SealedStore<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealed")
+        f.debug_struct("SealedStore")
             .field("keys", &self.envelopes.keys)
             .field("compression", &self.envelopes.compression)
             .field("plain", &self.plain)

@@ -1,37 +1,37 @@
-//! Sealing anew what earlier keys sealed.
+//! Sealing again with a new key.
 
 use std::time::Duration;
 
 use onceward_core::{Imported, Query, Record, RecordId, StoreAdmin, StoreError};
 
-use super::Sealed;
+use super::SealedStore;
 
-/// A settled record never changes, but a later one of the same grant replaces it, as when
-/// records move between stores. A millisecond later is later, and nobody else ever writes
-/// that one.
+/// A settled record changes only when a later one of the same grant replaces it, as when records
+/// move between stores. A time of change that is a millisecond later makes it later, and no other
+/// code writes that time.
 const LATER: Duration = Duration::from_millis(1);
 
-/// What sealing some records anew came to.
+/// The result of resealing some records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resealed {
-    /// Records that were looked at.
+    /// Records that were read.
     pub seen: usize,
-    /// Those that are sealed with the first key since.
+    /// Records that are now sealed with the first key.
     pub resealed: usize,
-    /// Those that do not open, or cannot be read; they are left as they are.
+    /// Records that cannot be read or do not open. They stay as they are.
     pub undecodable: Vec<RecordId>,
-    /// Where to go on, if there is more.
+    /// The next `after`, if there are more records.
     pub next: Option<RecordId>,
 }
 
-impl<S: StoreAdmin + ?Sized> Sealed<S> {
-    /// Seals outcomes anew that earlier keys have sealed, at most of `limit` records after
-    /// `after`, and tells where to go on. All nodes need the first key before.
+impl<S: StoreAdmin + ?Sized> SealedStore<S> {
+    /// Seals outcomes again that earlier keys have sealed: of at most `limit` records after
+    /// `after`. Returns where to continue. All nodes need the first key before.
     ///
-    /// Each record is replaced in one step, by itself with the same outcome in other bytes
-    /// and a time of change that is a millisecond later, or stays as it is if it has moved
-    /// on meanwhile. So it may be interrupted, repeated, and run while the store is in use;
-    /// but not while records move to another store, where they would differ.
+    /// Each record is replaced in one step by itself, with the same outcome in other bytes and a
+    /// time of change that is a millisecond later. A record that changes meanwhile stays as it is.
+    /// So resealing may be interrupted and repeated, and may run while the store is in use; but not
+    /// while records move to another store, where they would differ.
     pub async fn reseal(
         &self,
         after: Option<RecordId>,

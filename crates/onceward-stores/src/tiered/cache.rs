@@ -1,4 +1,4 @@
-//! The Redis before the store: keys that may be there or not, and nothing that counts.
+//! The Redis in front of the store. Any key may be missing, and nothing depends on it.
 
 use std::time::Duration;
 
@@ -9,41 +9,41 @@ use tokio::time::Instant;
 
 use super::settings::Settings;
 use crate::redis as store;
-use crate::redis::link::{Address, Link};
+use crate::redis::connection::{Address, Connections};
 
-/// What stands in the place of an entry that was taken away: nobody puts *busy* there for a
-/// while who looked before.
+/// Value of a removed entry. It keeps out a late *busy*, for a while, of a process that read the
+/// record before.
 const GONE: &[u8] = b"-";
 
 pub(super) struct Cache {
-    link: Link,
+    connections: Connections,
     prefix: String,
     gone_for: Duration,
     pause: Duration,
-    /// Since when it is left alone.
+    /// The last failure; Redis is not called for a pause after it.
     failed: Mutex<Option<Instant>>,
 }
 
-/// What is put there.
+/// How an entry is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
-    /// In any case: it is final.
+    /// Always: the state is final.
     Final,
-    /// Only if nothing is there.
+    /// Only if the key is not there.
     Busy,
 }
 
 impl Cache {
     pub(super) fn new(address: &Address, settings: &Settings) -> Result<Self, RedisError> {
         store::choose_provider();
-        let link_settings = store::Settings {
+        let connection_settings = store::Settings {
             timeout: settings.timeout,
             connections: settings.connections.max(1),
             tls: settings.tls.clone(),
             ..store::Settings::default()
         };
         Ok(Self {
-            link: Link::new(address, &link_settings)?,
+            connections: Connections::new(address, &connection_settings)?,
             prefix: settings.prefix.clone(),
             gone_for: settings.busy * 2,
             pause: settings.pause,
@@ -68,7 +68,7 @@ impl Cache {
         self.ask(&command).await;
     }
 
-    /// Takes away whatever is there, and says whether Redis did so.
+    /// Removes the entry. Returns whether Redis did so.
     pub(super) async fn forget(&self, id: &RecordId) -> bool {
         if self.gone_for.is_zero() {
             let mut command = cmd("DEL");
@@ -90,12 +90,12 @@ impl Cache {
         format!("{}:{}", self.prefix, store::codec::hex(id.as_bytes()))
     }
 
-    /// Asks, unless it failed a moment ago. A failure says nothing: PostgreSQL will.
+    /// Sends a command, unless one failed a moment ago. After a failure PostgreSQL answers.
     async fn ask(&self, command: &Cmd) -> Option<Value> {
         if self.failed.lock().is_some_and(|at| at.elapsed() < self.pause) {
             return None;
         }
-        match self.link.call(command).await {
+        match self.connections.call(command).await {
             Ok(value) => {
                 if self.failed.lock().take().is_some() {
                     tracing::info!("the cache answers again");
@@ -111,7 +111,7 @@ impl Cache {
 
     fn fail(&self, error: &StoreError) {
         if self.failed.lock().replace(Instant::now()).is_none() {
-            tracing::warn!(%error, "the cache does not answer; PostgreSQL does alone");
+            tracing::warn!(%error, "the cache does not answer; PostgreSQL answers everything");
         }
     }
 }

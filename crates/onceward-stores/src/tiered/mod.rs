@@ -1,42 +1,51 @@
-//! PostgreSQL decides, and Redis answers what is decided already: replays, and *busy*.
+//! PostgreSQL decides, and Redis answers what is decided already: replays and *busy*.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //!
 //! use onceward_stores::postgres::{self, PostgresStore};
-//! use onceward_stores::tiered::{self, Tiered};
+//! use onceward_stores::tiered::{self, TieredStore};
 //!
 //! let url = "postgres://localhost/app";
 //! let authority = PostgresStore::open(url, postgres::Settings::default()).await?;
 //! let settings = tiered::Settings::default();
-//! let store = Tiered::open(Arc::new(authority), "redis://localhost", settings).await?;
+//! let store = TieredStore::open(Arc::new(authority), "redis://localhost", settings).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! All that PostgreSQL alone does. Redis never says *go*: what it has is a copy of a record that
-//! PostgreSQL wrote first, and only an answer that changes nothing is given from it, decided by
-//! the same truth table. So if Redis is lost, flushed, slow, fails over to a replica that lacks
-//! writes, or lies, that costs time and nothing else:
+//! The same as PostgreSQL alone. Redis never grants a claim: it has copies of records that
+//! PostgreSQL wrote first, and the core's truth table answers from them only what changes nothing.
+//! If Redis is lost, flushed, slow, lies, or fails over to a replica that lacks writes, that costs
+//! time and nothing else:
 //!
-//! - An entry is authenticated by a secret that only PostgreSQL has. One that was damaged, made by
-//!   somebody else or moved to another key is absent.
-//! - An entry is judged at PostgreSQL's time, asked for at least every [`Settings::trust`], and not
-//!   at Redis's or this machine's.
+//! - An entry is authenticated by a secret that only PostgreSQL has. An entry that was damaged,
+//!   forged or moved to another key counts as absent.
+//! - An entry is judged at PostgreSQL's time, which is read at least once in [`Settings::trust`],
+//!   and not at the time of Redis or of this machine.
 //! - An entry belongs to a generation, a number in PostgreSQL. An operator's decision begins a new
-//!   one, so no entry from before is believed by anybody who has heard of it: at once where Redis
-//!   does what it is told, within [`Settings::trust`] where it does not.
-//! - A claim that is sent again by its own holder is always PostgreSQL's to answer.
+//!   generation, and a process ignores entries of earlier ones as soon as it knows. The entry
+//!   itself is removed, so other processes see the decision at once, and within [`Settings::trust`]
+//!   if Redis did not remove it.
+//! - A claim that its own holder sends again is always answered by PostgreSQL.
 //!
-//! What *busy* says may be a moment old ([`Settings::busy`]): the client comes again.
+//! *Busy* may be out of date by [`Settings::busy`]: the client retries.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod` | the store: which of the two answers |
+//! | `cache` | the Redis, which may fail |
+//! | `cache_entry` | a record in Redis, authenticated |
+//! | `generation_cache` | PostgreSQL's generation and time, as last read |
+//! | `settings` | sizes and times |
 
 mod cache;
-mod entry;
+mod cache_entry;
+mod generation_cache;
 mod settings;
-mod trust;
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,32 +62,32 @@ use tokio::sync::Semaphore;
 
 pub use settings::Settings;
 
-use crate::grants::{Grant, Grants};
-use crate::postgres::{KeptUntil, PostgresStore};
-use crate::redis::link::Address;
+use crate::postgres::{PostgresStore, RetainedUntil};
+use crate::recent_grants::{GrantedIntent, RecentGrants};
+use crate::redis::connection::Address;
 use cache::{Cache, Put};
-use trust::{Last, Trust};
+use generation_cache::{GenerationCache, KnownGeneration};
 
-/// How many records are fetched at once for the cache. What comes in between is not cached yet.
+/// Records fetched for the cache at once. Beyond that a record is not cached yet.
 const FETCHES_MAX: usize = 2;
 
-/// PostgreSQL with Redis before it. See the [module](self) for what it promises.
-pub struct Tiered {
+/// PostgreSQL with Redis as a cache. See the [module](self) for its guarantees.
+pub struct TieredStore {
     shared: Arc<Shared>,
-    grants: Grants,
+    grants: RecentGrants,
 }
 
 struct Shared {
     authority: Arc<PostgresStore>,
     cache: Cache,
-    trust: Trust,
+    generation: GenerationCache,
     fetches: Semaphore,
     settings: Settings,
 }
 
-impl Tiered {
-    /// Puts the Redis server at a URL (`redis://…`, `rediss://…`) before a store. Whether Redis
-    /// is there is not looked at: it need not be.
+impl TieredStore {
+    /// Puts the Redis server at a URL (`redis://…`, `rediss://…`) in front of a store. Redis is not
+    /// contacted: it need not be there.
     pub async fn open(
         authority: Arc<PostgresStore>,
         url: &str,
@@ -87,7 +96,7 @@ impl Tiered {
         Self::at(authority, &Address::Server(url.to_owned()), settings).await
     }
 
-    /// Puts a Redis Cluster, of which these nodes tell the others, before a store.
+    /// Puts a Redis Cluster in front of a store. The given nodes name the others.
     pub async fn open_cluster<'a>(
         authority: Arc<PostgresStore>,
         urls: impl IntoIterator<Item = &'a str>,
@@ -103,36 +112,41 @@ impl Tiered {
         settings: Settings,
     ) -> Result<Self, OpenError> {
         let cache = Cache::new(address, &settings).map_err(OpenError::Address)?;
-        let trust = Trust::begin(&authority, settings.trust).await;
-        let trust = trust.map_err(OpenError::Unavailable)?;
+        let generation = GenerationCache::begin(&authority, settings.trust).await;
+        let generation = generation.map_err(OpenError::Unavailable)?;
         let fetches = Semaphore::new(FETCHES_MAX);
-        let shared = Shared { authority, cache, trust, fetches, settings };
-        Ok(Self { shared: Arc::new(shared), grants: Grants::default() })
+        let shared = Shared { authority, cache, generation, fetches, settings };
+        Ok(Self { shared: Arc::new(shared), grants: RecentGrants::default() })
     }
 
-    /// Has nobody believe any more what is in Redis now: for whoever changed records in
-    /// PostgreSQL by hand. When it returns, no process answers from it.
+    /// Invalidates everything that Redis has now, for use after records were changed in PostgreSQL
+    /// by hand. When it returns, no process answers from it.
     pub async fn invalidate(&self) -> Result<(), StoreError> {
         self.begin_generation().await?;
-        tokio::time::sleep(self.shared.trust.lasts()).await;
+        tokio::time::sleep(self.shared.generation.ttl()).await;
         Ok(())
     }
 
     async fn begin_generation(&self) -> Result<(), StoreError> {
         self.shared.authority.next_generation().await?;
-        self.shared.trust.doubt();
+        self.shared.generation.expire();
         Ok(())
     }
 
-    /// Keeps what was settled, so that not even the first replay has to ask PostgreSQL.
-    async fn keep_settled(&self, request: &SettleRequest, kept: KeptUntil, before: &Last) {
+    /// Caches what was settled, so that even the first replay does not need PostgreSQL.
+    async fn keep_settled(
+        &self,
+        request: &SettleRequest,
+        kept: RetainedUntil,
+        before: &KnownGeneration,
+    ) {
         let grant = self.grants.recall(request.id, request.holder.fence);
         let state = kept.and_then(|until| settled_state(request, until));
         match (state, grant) {
             (Some(state), Some(grant)) => {
                 self.shared.keep(&copy(request, grant, state), before).await;
             }
-            // *Busy* is over.
+            // *Busy* is out of date now.
             _ => {
                 self.shared.cache.forget(&request.id).await;
             }
@@ -141,12 +155,12 @@ impl Tiered {
 }
 
 impl Shared {
-    /// What Redis has to say that PostgreSQL would say too.
+    /// The answer from Redis, if PostgreSQL would give the same.
     async fn cached(&self, request: &ClaimRequest) -> Option<Claim> {
         let entry = self.cache.get(&request.id).await?;
-        let (generation, now) = self.trust.confirmed(&self.authority).await.ok()?;
-        let record = entry::read(&request.id, &entry, &generation)?;
-        // Whatever Redis makes of its time to live.
+        let (generation, now) = self.generation.confirmed(&self.authority).await.ok()?;
+        let record = cache_entry::read(&request.id, &entry, &generation)?;
+        // Redis may keep the entry longer than its time to live.
         if record.state.name() == StateName::Running && record.updated_at + self.settings.busy < now
         {
             return None;
@@ -157,17 +171,17 @@ impl Shared {
                 claim @ (Claim::Completed { .. } | Claim::Failed { .. } | Claim::Running { .. }),
                 Next::Same,
             ) => Some(claim),
-            // Everything else changes something, or is PostgreSQL's to explain.
+            // All other answers change something, or need PostgreSQL.
             _ => None,
         }
     }
 
-    /// Fetches what PostgreSQL answered by, for those who ask next.
+    /// Fetches the record from PostgreSQL in the background, for later claims.
     fn fetch(self: &Arc<Self>, id: RecordId) {
         let shared = Arc::clone(self);
         tokio::spawn(async move {
             let Ok(_one) = shared.fetches.try_acquire() else { return };
-            let before = shared.trust.last();
+            let before = shared.generation.last();
             if let Ok(Some(record)) = shared.authority.get(&id).await {
                 shared.keep(&record, &before).await;
             }
@@ -176,16 +190,16 @@ impl Shared {
 
     async fn forget_busy(&self, id: &RecordId) {
         let Some(entry) = self.cache.get(id).await else { return };
-        let generation = self.trust.last().generation;
-        let record = entry::read(id, &entry, &generation);
+        let generation = self.generation.last().generation;
+        let record = cache_entry::read(id, &entry, &generation);
         if record.is_some_and(|record| record.state.name() == StateName::Running) {
             self.cache.forget(id).await;
         }
     }
 
-    /// Puts a record into Redis, if that is of use, under the generation from before it was
-    /// looked at: a decision in between must not be outlived.
-    async fn keep(&self, record: &Record, before: &Last) {
+    /// Caches a record, if it is of use, under the generation from before the record was read: an
+    /// entry must not outlive a decision made in between.
+    async fn keep(&self, record: &Record, before: &KnownGeneration) {
         let (put, until, most) = match &record.state {
             State::Running { lease_until } => (Put::Busy, *lease_until, self.settings.busy),
             State::Completed { outcome, retained } | State::Failed { outcome, retained }
@@ -200,15 +214,15 @@ impl Shared {
         };
         let keep = before.earliest.until(until).min(most);
         if keep > Duration::ZERO {
-            // Since when it is there, for what does not last.
+            // The time of the entry, by which *busy* ends.
             let record = &Record { updated_at: before.earliest, ..record.clone() };
-            let entry = entry::write(record, &before.generation);
+            let entry = cache_entry::write(record, &before.generation);
             self.cache.put(&record.id, &entry, put, keep).await;
         }
     }
 }
 
-/// Where a settlement leaves the record, if that is worth keeping.
+/// The state after a settlement, if it can be cached.
 fn settled_state(request: &SettleRequest, until: Timestamp) -> Option<State> {
     let retained = Retained { until, tombstone_until: until };
     match &request.settlement {
@@ -222,12 +236,12 @@ fn settled_state(request: &SettleRequest, until: Timestamp) -> Option<State> {
     }
 }
 
-/// As much of a record as a replay needs.
-fn copy(request: &SettleRequest, grant: Grant, state: State) -> Record {
+/// The parts of a record that a replay needs.
+fn copy(request: &SettleRequest, grant: GrantedIntent, state: State) -> Record {
     Record {
         id: request.id,
         operation: grant.operation,
-        scope: entry::nobody(),
+        scope: cache_entry::placeholder_scope(),
         key: None,
         fingerprint: grant.fingerprint,
         sketch: Sketch::default(),
@@ -241,9 +255,9 @@ fn copy(request: &SettleRequest, grant: Grant, state: State) -> Record {
     }
 }
 
-impl fmt::Debug for Tiered {
+impl fmt::Debug for TieredStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tiered")
+        f.debug_struct("TieredStore")
             .field("authority", &self.shared.authority)
             .field("settings", &self.shared.settings)
             .finish_non_exhaustive()
@@ -251,7 +265,7 @@ impl fmt::Debug for Tiered {
 }
 
 #[async_trait]
-impl Store for Tiered {
+impl Store for TieredStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         if let Some(claim) = self.shared.cached(request).await {
             return Ok(claim);
@@ -259,7 +273,8 @@ impl Store for Tiered {
         let claim = self.shared.authority.claim(request).await?;
         match &claim {
             Claim::Granted { lease, operation, .. } => {
-                let grant = Grant { operation: *operation, fingerprint: request.fingerprint };
+                let grant =
+                    GrantedIntent { operation: *operation, fingerprint: request.fingerprint };
                 self.grants.remember(request.id, lease.fence, grant);
             }
             Claim::Completed { .. } | Claim::Failed { .. } | Claim::Running { .. } => {
@@ -273,15 +288,15 @@ impl Store for Tiered {
     async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
         let renewed = self.shared.authority.renew(request).await?;
         if matches!(renewed, Fenced::Applied(_)) {
-            // What it says of the lease is not so any more.
+            // The cached lease is out of date now.
             self.shared.cache.forget(&request.id).await;
         }
         Ok(renewed)
     }
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
-        let before = self.shared.trust.last();
-        let settled = self.shared.authority.settle_and_tell(request).await?;
+        let before = self.shared.generation.last();
+        let settled = self.shared.authority.settle_with_retention(request).await?;
         if let Fenced::Applied(kept) = settled {
             self.keep_settled(request, kept, &before).await;
         }
@@ -291,13 +306,13 @@ impl Store for Tiered {
 
     async fn changed(&self, id: &RecordId) {
         self.shared.authority.changed(id).await;
-        // Redis may not know yet.
+        // Redis may still say *busy*.
         self.shared.forget_busy(id).await;
     }
 }
 
 #[async_trait]
-impl StoreAdmin for Tiered {
+impl StoreAdmin for TieredStore {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.shared.authority.get(id).await
     }
@@ -308,7 +323,7 @@ impl StoreAdmin for Tiered {
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         if request.verdict != Verdict::StillUnknown {
-            // Before: what is looked at from now on is newer than the decision.
+            // Before the decision: what is read from now on is newer.
             self.begin_generation().await?;
         }
         let resolved = self.shared.authority.resolve(request).await?;
@@ -332,7 +347,7 @@ impl StoreAdmin for Tiered {
         self.shared.authority.stats().await
     }
 
-    /// PostgreSQL's: whatever becomes of the cache costs time only.
+    /// PostgreSQL's health: without the cache, calls are only slower.
     async fn health(&self) -> Result<Health, StoreError> {
         self.shared.authority.health().await
     }
@@ -342,11 +357,11 @@ impl StoreAdmin for Tiered {
     }
 }
 
-/// Why a [`Tiered`] store does not open.
+/// Why a [`TieredStore`] does not open.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The address of the cache is not one, or certificates cannot be read.
+    /// The address is not valid, or certificates cannot be read.
     #[error("the address or the certificates of the cache cannot be used: {0}")]
     Address(#[source] ::redis::RedisError),
     /// PostgreSQL does not answer.

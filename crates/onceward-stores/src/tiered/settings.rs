@@ -1,30 +1,30 @@
-//! What can be chosen about the cache.
+//! Settings of the cache.
 
 use std::time::Duration;
 
 use crate::redis::Tls;
 
-/// How a [`Tiered`](super::Tiered) store uses its Redis. All processes on one store need the same
-/// `prefix`.
+/// How a [`TieredStore`](super::TieredStore) uses its Redis. All processes on one store need the
+/// same `prefix`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What the names of all keys begin with.
+    /// Prefix of all keys.
     pub prefix: String,
-    /// How long a look at Redis may take. Short: what it does not tell, PostgreSQL does.
+    /// Longest time for a call to Redis. Short, as PostgreSQL answers instead.
     pub timeout: Duration,
-    /// How long Redis is left alone after it failed.
+    /// How long Redis is not called after it failed.
     pub pause: Duration,
-    /// How long an outcome is kept in Redis, at most: as long as clients usually go on retrying.
+    /// Longest time that an outcome is cached: as long as clients usually retry.
     pub keep: Duration,
-    /// How long *busy* is answered by Redis before PostgreSQL is asked again.
+    /// How long Redis may answer *busy* before PostgreSQL is asked again.
     pub busy: Duration,
-    /// How long a process goes by what PostgreSQL told about the generation of the cache. An
-    /// operator's decision is seen by all after that time, whatever Redis says; a process asks
-    /// for it once in that time while there is something to replay. Zero asks every time.
+    /// How long a process relies on the generation that PostgreSQL reported. All processes see an
+    /// operator's decision after that time, whatever Redis does. A process asks once in that time
+    /// while there is something to replay; with zero it asks every time.
     pub trust: Duration,
-    /// Outcomes with more bytes than this are not put into Redis.
+    /// Larger outcomes are not cached.
     pub outcome_bytes_max: usize,
-    /// How many connections calls are spread over.
+    /// Number of connections to Redis.
     pub connections: usize,
     /// Certificates for `rediss:`, other than the system's.
     pub tls: Tls,

@@ -1,4 +1,4 @@
-//! Short words for what tests ask of a store.
+//! Short functions for the calls of tests.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(crate) async fn complete(store: &(impl Store + ?Sized), key: &str, text: &st
     assert_eq!(settled, Fenced::Applied(()));
 }
 
-/// What a key replays.
+/// Returns the outcome that a key replays.
 pub(crate) async fn replay(store: &(impl Store + ?Sized), key: &str) -> String {
     match store.claim(&request(key)).await.unwrap() {
         Claim::Completed { outcome, .. } => String::from_utf8(outcome.bytes.to_vec()).unwrap(),
@@ -72,17 +72,17 @@ pub(crate) async fn replay(store: &(impl Store + ?Sized), key: &str) -> String {
     }
 }
 
-/// How much more than usual a long-running test does: set `ONCEWARD_LONG=1`.
+/// True if long-running tests do more than usual: set `ONCEWARD_LONG=1`.
 pub(crate) fn long() -> bool {
     std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
 }
 
-/// How often something is killed: set `ONCEWARD_KILLS` for more than the usual few.
+/// How often a process is killed; `ONCEWARD_KILLS` overrides the usual number.
 pub(crate) fn kills(usual: u32) -> u32 {
     std::env::var("ONCEWARD_KILLS").map_or(usual, |it| it.parse().unwrap())
 }
 
-/// Asks again until it is so, for at most ten seconds: for what nobody tells.
+/// Polls until a condition holds, for at most ten seconds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..1_000 {
         if is_so().await {

@@ -1,4 +1,4 @@
-//! Moves whose leases are short, and two processes on the same two stores.
+//! Moves with short leases, and two processes on the same two stores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub(crate) async fn open(old: Arc<dyn FullStore>, new: Arc<dyn FullStore>) -> Du
     DualStore::open("a move", old, new, short()).await.unwrap()
 }
 
-/// Gives the follower everything and makes it the authority.
+/// Copies everything to the follower and makes it the authority.
 pub(crate) async fn moved(store: &DualStore) {
     let copied = store.copy(|_| {}).await.unwrap();
     assert!(copied.is_clean(), "{copied:?}");
-    store.flip().await.unwrap();
+    store.switch_over().await.unwrap();
 }
 
 pub(crate) fn memory(clock: Arc<dyn Clock>) -> Arc<dyn FullStore> {
     Arc::new(MemoryStore::with(MemoryLimits::default(), clock))
 }
 
-/// Two stores on the time of tokio, which tests pause.
+/// Two stores on tokio's time, which tests pause.
 pub(crate) struct Two {
     pub(crate) old: Arc<dyn FullStore>,
     pub(crate) new: Arc<dyn FullStore>,
@@ -46,7 +46,7 @@ impl Two {
         Self { old: memory(Arc::new(clock.clone())), new: memory(Arc::new(clock)) }
     }
 
-    /// A process that reaches the stores over networks of its own.
+    /// A process with its own networks to the stores.
     pub(crate) async fn process(&self) -> Process {
         let place = Arc::new(Mutex::new(Arc::clone(&self.new)));
         let way = |place: Arc<Mutex<Arc<dyn FullStore>>>| {
@@ -67,7 +67,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// From its next call on, the new store is this one.
+    /// Replaces the new store of this process from its next call on.
     pub(crate) fn empty_new(&self, empty: &Arc<dyn FullStore>) {
         *self.place.lock() = Arc::clone(empty);
         self.new.on_nth(1, Call::Admin, Fault::LoseData);

@@ -1,4 +1,4 @@
-//! The suite of every store on two stores as one: before the authority changes and afterwards.
+//! The conformance suite on two stores as one, before and after a switchover.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use onceward_core::{Clock, FullStore, StoreAdmin as _};
 use onceward_stores::dual::DualStore;
 use onceward_stores::embedded::EmbeddedStore;
-use onceward_stores::sealed::Sealed;
+use onceward_stores::sealed::SealedStore;
 use onceward_testkit::clock::{ManualClock, START_MS};
 use onceward_testkit::conformance::{Harness, Traits};
 use onceward_testkit::model;
@@ -21,24 +21,24 @@ use crate::postgres::conformance::{Moved, moved_from};
 use crate::redis::conformance::Aged;
 use crate::sealed::common::{A, B, keys};
 
-/// When the authority changes.
+/// When the switchover takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flips {
     Never,
     AtFirst,
 }
 
-async fn dual(old: Arc<dyn FullStore>, new: Arc<dyn FullStore>, flips: Flips) -> DualStore {
+async fn dual(old: Arc<dyn FullStore>, new: Arc<dyn FullStore>, switchovers: Flips) -> DualStore {
     let store = open(old, new).await;
-    if flips == Flips::AtFirst {
+    if switchovers == Flips::AtFirst {
         moved(&store).await;
-        // What told the time of the stores is past its own.
+        // Removes the record by which the clocks were measured.
         store.purge(10).await.unwrap();
     }
     store
 }
 
-/// Directories that last as long as the stores in them.
+/// Directories that live as long as the stores in them.
 #[derive(Default)]
 struct Directories(parking_lot::Mutex<Vec<TempDir>>);
 
@@ -51,17 +51,17 @@ impl Directories {
     }
 }
 
-/// Memory and a directory, on one clock that is moved.
+/// Memory and a directory, on one clock that the test moves.
 struct OneClock {
     clock: ManualClock,
     directories: Directories,
-    flips: Flips,
+    switchovers: Flips,
     wrap: fn(Arc<dyn FullStore>, usize) -> Arc<dyn FullStore>,
 }
 
-fn one_clock(flips: Flips) -> OneClock {
+fn one_clock(switchovers: Flips) -> OneClock {
     let wrap = |store, _| store;
-    OneClock { clock: ManualClock::new(), directories: Directories::default(), flips, wrap }
+    OneClock { clock: ManualClock::new(), directories: Directories::default(), switchovers, wrap }
 }
 
 #[async_trait]
@@ -74,7 +74,7 @@ impl Harness for OneClock {
         let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
         let old = (self.wrap)(memory(Arc::clone(&clock)), 0);
         let new = (self.wrap)(Arc::new(self.directories.open(clock)), 1);
-        let store = dual(old, new, self.flips).await;
+        let store = dual(old, new, self.switchovers).await;
         (self.wrap)(Arc::new(store), 2)
     }
 
@@ -88,14 +88,14 @@ struct WithPostgres {
     clock: ManualClock,
     directories: Directories,
     postgres: Moved,
-    flips: Flips,
+    switchovers: Flips,
 }
 
-fn with_postgres(flips: Flips) -> Option<WithPostgres> {
+fn with_postgres(switchovers: Flips) -> Option<WithPostgres> {
     assert_eq!(START_MS, 1_790_000_000_000);
     let postgres = moved_from("to_timestamp(1790000000)")?;
     let (clock, directories) = (ManualClock::new(), Directories::default());
-    Some(WithPostgres { clock, directories, postgres, flips })
+    Some(WithPostgres { clock, directories, postgres, switchovers })
 }
 
 #[async_trait]
@@ -106,7 +106,7 @@ impl Harness for WithPostgres {
 
     async fn open(&self) -> Arc<dyn FullStore> {
         let old = Arc::new(self.directories.open(Arc::new(self.clock.clone())));
-        Arc::new(dual(old, self.postgres.open().await, self.flips).await)
+        Arc::new(dual(old, self.postgres.open().await, self.switchovers).await)
     }
 
     async fn pass(&self, duration: Duration) {
@@ -115,16 +115,16 @@ impl Harness for WithPostgres {
     }
 }
 
-/// Redis and PostgreSQL. Time passes for the one that decides: the other one never judges.
+/// Redis and PostgreSQL. Time passes for the authority only, as the follower judges no leases.
 struct Servers {
     redis: Aged,
     postgres: Moved,
-    flips: Flips,
+    switchovers: Flips,
 }
 
-fn servers(flips: Flips) -> Option<Servers> {
+fn servers(switchovers: Flips) -> Option<Servers> {
     let (redis, postgres) = (Aged::server()?, moved_from("pg_catalog.now()")?);
-    Some(Servers { redis, postgres, flips })
+    Some(Servers { redis, postgres, switchovers })
 }
 
 #[async_trait]
@@ -134,11 +134,11 @@ impl Harness for Servers {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        Arc::new(dual(self.redis.open().await, self.postgres.open().await, self.flips).await)
+        Arc::new(dual(self.redis.open().await, self.postgres.open().await, self.switchovers).await)
     }
 
     async fn pass(&self, duration: Duration) {
-        match self.flips {
+        match self.switchovers {
             Flips::Never => self.redis.pass(duration).await,
             Flips::AtFirst => self.postgres.pass(duration).await,
         }
@@ -151,7 +151,7 @@ mod memory_and_embedded {
     onceward_testkit::store_conformance!(one_clock(Flips::Never));
 }
 
-mod memory_and_embedded_after_a_flip {
+mod memory_and_embedded_after_a_switchover {
     use super::*;
 
     onceward_testkit::store_conformance!(one_clock(Flips::AtFirst));
@@ -162,7 +162,7 @@ mod sealed_over_both {
 
     fn sealed() -> OneClock {
         let wrap = |store, which| -> Arc<dyn FullStore> {
-            if which == 2 { Arc::new(Sealed::new(store, keys(&[A]))) } else { store }
+            if which == 2 { Arc::new(SealedStore::new(store, keys(&[A]))) } else { store }
         };
         OneClock { wrap, ..one_clock(Flips::AtFirst) }
     }
@@ -176,8 +176,8 @@ mod each_sealed_with_a_key_of_its_own {
     fn sealed() -> OneClock {
         let wrap = |store, which| -> Arc<dyn FullStore> {
             match which {
-                0 => Arc::new(Sealed::new(store, keys(&[A]))),
-                1 => Arc::new(Sealed::new(store, keys(&[B]))),
+                0 => Arc::new(SealedStore::new(store, keys(&[A]))),
+                1 => Arc::new(SealedStore::new(store, keys(&[B]))),
                 _ => store,
             }
         };
@@ -193,7 +193,7 @@ mod embedded_and_postgres {
     onceward_testkit::store_conformance!(or_skip with_postgres(Flips::Never));
 }
 
-mod embedded_and_postgres_after_a_flip {
+mod embedded_and_postgres_after_a_switchover {
     use super::*;
 
     onceward_testkit::store_conformance!(or_skip with_postgres(Flips::AtFirst));
@@ -205,13 +205,13 @@ mod redis_and_postgres {
     onceward_testkit::store_conformance!(or_skip servers(Flips::Never));
 }
 
-mod redis_and_postgres_after_a_flip {
+mod redis_and_postgres_after_a_switchover {
     use super::*;
 
     onceward_testkit::store_conformance!(or_skip servers(Flips::AtFirst));
 }
 
-/// Random sequences at two stores as one and at the truth table.
+/// Compares two stores as one with the truth table, on random sequences.
 async fn compare<H: Harness>(harness: impl Fn() -> Option<H>, cases: usize) {
     let mut runner = TestRunner::default();
     let sequences = model::sequences(60);
@@ -226,21 +226,21 @@ async fn compare<H: Harness>(harness: impl Fn() -> Option<H>, cases: usize) {
 
 #[tokio::test]
 async fn memory_and_embedded_answer_as_the_truth_table_does() {
-    for flips in [Flips::Never, Flips::AtFirst] {
-        compare(|| Some(one_clock(flips)), 25).await;
+    for switchovers in [Flips::Never, Flips::AtFirst] {
+        compare(|| Some(one_clock(switchovers)), 25).await;
     }
 }
 
 #[tokio::test]
 async fn embedded_and_postgres_answer_as_the_truth_table_does() {
-    for flips in [Flips::Never, Flips::AtFirst] {
-        compare(|| with_postgres(flips), 3).await;
+    for switchovers in [Flips::Never, Flips::AtFirst] {
+        compare(|| with_postgres(switchovers), 3).await;
     }
 }
 
 #[tokio::test]
 async fn redis_and_postgres_answer_as_the_truth_table_does() {
-    for flips in [Flips::Never, Flips::AtFirst] {
-        compare(|| servers(flips), 3).await;
+    for switchovers in [Flips::Never, Flips::AtFirst] {
+        compare(|| servers(switchovers), 3).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Copying a store into another, and comparing the two.
+//! Copying a store into another, and comparing two stores.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use onceward_core::{FullStore, MemoryStore, RecordId, Settlement, StoreAdmin as _};
 use onceward_stores::embedded::EmbeddedStore;
 use onceward_stores::postgres::PostgresStore;
-use onceward_stores::{Differs, copy, verify};
+use onceward_stores::{DifferenceKind, copy, verify};
 
 use super::common::{DAY, complete, granted, id, kills, outcome, replay, settle};
 use crate::embedded::common::small;
@@ -32,7 +32,7 @@ async fn fill(store: &dyn FullStore) {
     }
 }
 
-/// Copies one store into another, and looks.
+/// Copies one store into another, and checks the copy.
 async fn copied(from: Arc<dyn FullStore>, to: Arc<dyn FullStore>) {
     let mut pages = Vec::new();
     let done = copy(&from, &to, |copied| pages.push(copied.written)).await.unwrap();
@@ -82,14 +82,18 @@ async fn what_differs_is_named() {
     assert_eq!(verified.equal, 2);
     let found = |key: &str| {
         let it = verified.differences.iter().find(|it| it.id == id(key)).unwrap();
-        it.what.clone()
+        it.kind.clone()
     };
-    assert_eq!(found("missing"), Differs::Missing);
-    let Differs::In(properties) = found("other") else { panic!("{:?}", found("other")) };
+    assert_eq!(found("missing"), DifferenceKind::Missing);
+    let DifferenceKind::Properties(properties) = found("other") else {
+        panic!("{:?}", found("other"))
+    };
     for property in ["outcome", "owner", "operation"] {
         assert!(properties.contains(&property), "{properties:?}");
     }
-    let Differs::In(properties) = found("older") else { panic!("{:?}", found("older")) };
+    let DifferenceKind::Properties(properties) = found("older") else {
+        panic!("{:?}", found("older"))
+    };
     assert!(properties.contains(&"state") && properties.contains(&"lease"), "{properties:?}");
 }
 
@@ -113,12 +117,12 @@ async fn what_cannot_be_read_is_named_and_the_others_are_copied() {
     let verified = verify(&broken, &memory, |_| {}).await.unwrap();
     assert_eq!((verified.equal, &verified.undecodable, verified.is_clean()), (1, &one, false));
 
-    // And the other way round: what is there is not overwritten because it cannot be read.
+    // In the other direction: a record that cannot be read is not overwritten.
     complete(&*memory, "broken", "done").await;
     let copied = copy(&memory, &broken, |_| {}).await.unwrap();
     assert_eq!((copied.kept, &copied.blocked, copied.is_whole()), (1, &one, false));
     let verified = verify(&memory, &broken, |_| {}).await.unwrap();
-    assert_eq!(verified.differences[0].what, Differs::Undecodable);
+    assert_eq!(verified.differences[0].kind, DifferenceKind::Undecodable);
 }
 
 const CHILD: &str = "dual::copy::child";
@@ -127,7 +131,7 @@ fn directories(place: &Path) -> [Arc<EmbeddedStore>; 2] {
     ["from", "to"].map(|name| Arc::new(EmbeddedStore::open(place.join(name), small()).unwrap()))
 }
 
-/// Runs only in the child: copies, and says so at every page.
+/// Runs only in the child: copies, and reports every page.
 #[test]
 fn child() {
     let Some((place, _)) = Life::of_this_process() else { return };

@@ -1,12 +1,12 @@
-//! Everything goes on while a move takes place: copies, flips there and back, a follower that is
-//! killed. Judged by the history checker, over effects that no store knows of.
+//! Moves under load: copies, switchovers there and back, a follower that is killed. Judged by the
+//! history checker, on effects that no store knows.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{FullStore, MemoryStore};
 use onceward_services::{Server, or_skip};
-use onceward_stores::dual::{DualStore, FlipError, Settings, Side};
+use onceward_stores::dual::{DualStore, Settings, Side, SwitchoverError};
 use onceward_stores::embedded::EmbeddedStore;
 use onceward_stores::postgres::PostgresStore;
 use onceward_stores::verify;
@@ -20,7 +20,7 @@ const TASKS: usize = 6;
 
 /// Two processes on two stores.
 async fn processes(old: Arc<dyn FullStore>, new: Arc<dyn FullStore>) -> [DualStore; 2] {
-    // Long enough that a busy machine does not count as a follower that fails.
+    // Long enough that a busy machine does not count as a failing follower.
     let lease = Duration::from_millis(150);
     let settings =
         Settings { lease, follower_timeout: Duration::from_secs(5), ..Settings::default() };
@@ -34,7 +34,7 @@ fn load(processes: &[DualStore; 2]) -> Arc<Load> {
     Load::on(stores, Duration::from_secs(30), Duration::from_millis(3))
 }
 
-/// Copies and flips while the load goes on, by turns in both processes.
+/// Copies and switches over during the load, by turns in both processes.
 async fn moves_under_load(old: Arc<dyn FullStore>, new: Arc<dyn FullStore>) {
     let processes = processes(Arc::clone(&old), Arc::clone(&new)).await;
     let load = load(&processes);
@@ -44,9 +44,9 @@ async fn moves_under_load(old: Arc<dyn FullStore>, new: Arc<dyn FullStore>) {
     assert!(copied.is_clean(), "{copied:?}");
     for round in 0..if long() { 60 } else { 4 } {
         load.goes_on(30).await;
-        let flipped = processes[round % 2].flip().await.unwrap();
+        let switched = processes[round % 2].switch_over().await.unwrap();
         let expected = if round % 2 == 0 { Side::New } else { Side::Old };
-        assert_eq!(flipped.authority, expected);
+        assert_eq!(switched.authority, expected);
     }
     load.goes_on(30).await;
     load.stop(tasks).await;
@@ -96,7 +96,7 @@ async fn a_follower_that_is_killed_costs_nothing_and_catches_up() {
     load.goes_on(20).await;
     server.kill().unwrap();
     load.goes_on(200).await;
-    let refused = processes[0].flip().await;
+    let refused = processes[0].switch_over().await;
     assert!(refused.is_err(), "{refused:?}");
     {
         let server = Arc::clone(&server);
@@ -107,10 +107,10 @@ async fn a_follower_that_is_killed_costs_nothing_and_catches_up() {
         let caught_up = async || process.catch_up().await.is_ok_and(|it| it.left == 0);
         eventually("it has caught up", caught_up).await;
     }
-    let flipped = async || match processes[1].flip().await {
-        Ok(flipped) => flipped.authority == Side::New,
-        // A record more may be behind by now.
-        Err(FlipError::Behind { .. }) => {
+    let switched = async || match processes[1].switch_over().await {
+        Ok(switched) => switched.authority == Side::New,
+        // Another record may lag by now.
+        Err(SwitchoverError::Lagging { .. }) => {
             for process in &processes {
                 process.catch_up().await.unwrap();
             }
@@ -118,7 +118,7 @@ async fn a_follower_that_is_killed_costs_nothing_and_catches_up() {
         }
         Err(other) => panic!("{other}"),
     };
-    eventually("it flips", flipped).await;
+    eventually("it switchovers", switched).await;
     load.goes_on(50).await;
     load.stop(tasks).await;
     let verified = verify(&new, &old, |_| {}).await.unwrap();

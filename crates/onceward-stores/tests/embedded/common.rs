@@ -1,11 +1,11 @@
-//! Stores in temporary directories, and short words for what tests do to them.
+//! Stores in temporary directories, and short functions for tests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use onceward_core::Clock;
-use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
+use onceward_stores::embedded::{EmbeddedStore, Environment, Settings};
 use tempfile::TempDir;
 
 pub(crate) use crate::calls::{DAY, complete, granted, id, long, outcome, replay, request, settle};
@@ -24,8 +24,8 @@ pub(crate) fn open(directory: &Path) -> EmbeddedStore {
 }
 
 pub(crate) fn open_at(directory: &Path, clock: Arc<dyn Clock>) -> EmbeddedStore {
-    let surroundings = Surroundings { clock, ..Surroundings::default() };
-    EmbeddedStore::open_in(directory, small(), surroundings).unwrap()
+    let environment = Environment { clock, ..Environment::default() };
+    EmbeddedStore::open_in(directory, small(), environment).unwrap()
 }
 
 /// All files under a directory.
@@ -39,8 +39,8 @@ pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A directory in memory where there is one: thousands of stores are opened, and what a
-/// sync costs is not what is tested.
+/// A directory in memory if there is one: thousands of stores are opened, and the cost of a sync is
+/// not under test.
 pub(crate) fn fast_directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap()

@@ -1,4 +1,4 @@
-//! The suite of every store, on a clock that is moved and on the machine's own.
+//! The conformance suite, on a clock that the test moves and on the machine's clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use super::common::{open, open_at, small};
 
-/// A store that takes its directory with it.
+/// A store that removes its directory when it is dropped.
 struct Temporary {
     store: EmbeddedStore,
     _directory: TempDir,

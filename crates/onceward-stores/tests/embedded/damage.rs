@@ -1,11 +1,11 @@
-//! Torn ends and flipped bits at every place of a small store: each is refused, or answered
-//! as undecodable, or harmless. Nothing that was acknowledged is ever absent or different.
+//! Torn ends and flipped bits at every position of a small store. Each is refused, answered as
+//! undecodable, or harmless. Nothing that was acknowledged is ever absent or different.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use onceward_core::{Claim, Query, Store as _, StoreAdmin as _, StoreErrorKind};
-use onceward_stores::embedded::{EmbeddedStore, Finding, OpenError, verify};
+use onceward_stores::embedded::{EmbeddedStore, OpenError, VerifyFinding, verify};
 use tempfile::TempDir;
 
 use super::common::{
@@ -33,7 +33,7 @@ async fn sample() -> TempDir {
     directory
 }
 
-/// What became of a damaged store.
+/// The results of opening damaged stores.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     refused: u32,
@@ -41,7 +41,7 @@ struct Seen {
     harmless: u32,
 }
 
-/// Opens a damaged copy, and looks at everything that was acknowledged.
+/// Opens a damaged copy, and reads everything that was acknowledged.
 async fn look(directory: &Path, what: &str, seen: &mut Seen) {
     let store = match EmbeddedStore::open(directory, small()) {
         Ok(store) => store,
@@ -89,7 +89,7 @@ fn names(sample: &Path) -> Vec<PathBuf> {
     files(sample).into_iter().filter(|file| !file.ends_with("lock")).collect()
 }
 
-/// Positions worth a try: all that hold something, and a few of the empty ones.
+/// Positions to damage: all with content, and some of the empty ones.
 fn positions(bytes: &[u8], step: usize) -> Vec<usize> {
     let used = (0..bytes.len()).filter(|at| {
         let around = &bytes[at.saturating_sub(8)..(at + 8).min(bytes.len())];
@@ -151,8 +151,8 @@ async fn sectors_that_read_as_zeros_are_refused_or_told() {
     assert!(seen.refused > 0, "{seen:?}");
 }
 
-/// A record whose value is damaged answers as such by itself, and is told beside the others
-/// where they are listed: one of them made the whole page fail before.
+/// A damaged record is undecodable on its own, and listed beside the others. Once, a single one
+/// made the whole page fail.
 #[tokio::test]
 async fn one_record_that_cannot_be_read_does_not_hide_the_others_from_operators() {
     let sample = sample().await;
@@ -166,7 +166,7 @@ async fn one_record_that_cannot_be_read_does_not_hide_the_others_from_operators(
     }
     let report = verify(sample.path(), |_| {}).unwrap();
     assert!(
-        matches!(report.findings[0], Finding::Undecodable { id: it, .. } if it == id(key)),
+        matches!(report.findings[0], VerifyFinding::Undecodable { id: it, .. } if it == id(key)),
         "{report:?}"
     );
     assert_eq!(report.records, 5, "{report:?}");
@@ -192,8 +192,8 @@ async fn one_record_that_cannot_be_read_does_not_hide_the_others_from_operators(
     }
 }
 
-/// An end that was written and never acknowledged may be torn anyhow: what was acknowledged
-/// before is there, and the store opens.
+/// A torn end that was never acknowledged is normal: everything acknowledged before is there, and
+/// the store opens.
 #[tokio::test]
 async fn a_torn_end_that_was_never_acknowledged_is_left_out() {
     let directory = fast_directory();
@@ -211,7 +211,7 @@ async fn a_torn_end_that_was_never_acknowledged_is_left_out() {
     for lost in first..=last {
         let copied = fast_directory();
         copy(directory.path(), copied.path());
-        // The mark as it was, and one sector that did not reach the disk.
+        // The mark as it was, and one sector that was not written.
         for (path, bytes) in &acknowledged {
             if path.ends_with("mark") {
                 fs::write(copied.path().join(path), bytes).unwrap();
@@ -224,7 +224,7 @@ async fn a_torn_end_that_was_never_acknowledged_is_left_out() {
         fs::write(&path, bytes).unwrap();
         let store = open(copied.path());
         assert_eq!(super::common::replay(&store, "before").await, "before");
-        // Claimed and completed, or claimed only, or nothing: never half of either.
+        // Claimed and completed, claimed only, or absent: never half of a call.
         let claim = store.claim(&request("after")).await.unwrap();
         assert!(
             matches!(
@@ -245,7 +245,7 @@ fn log_files(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files(&directory.join("log")).into_iter().map(read).collect()
 }
 
-/// An empty file of values was told as an error of the machine, not as damage.
+/// An empty file of values was once reported as an error of the machine, not as damage.
 #[tokio::test]
 async fn an_emptied_file_of_values_is_told_as_damage() {
     let directory = tempfile::tempdir().unwrap();

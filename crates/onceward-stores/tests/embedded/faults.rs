@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use onceward_core::{
     Effect, Fenced, Holder, Settlement, Store as _, StoreAdmin as _, StoreErrorKind,
 };
-use onceward_stores::embedded::{Disk, EmbeddedStore, MachineDisk, Settings, Surroundings, verify};
+use onceward_stores::embedded::{Disk, EmbeddedStore, Environment, Settings, SystemDisk, verify};
 
 use super::common::{DAY, complete, granted, id, open, outcome, replay, request, settle, small};
 
-/// Does as it is told.
+/// A disk that fails on request.
 #[derive(Debug)]
 struct TestDisk {
     syncs_fail: AtomicBool,
@@ -29,14 +29,14 @@ impl TestDisk {
 
 impl Disk for TestDisk {
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        MachineDisk.write(file, bytes, offset)
+        SystemDisk.write(file, bytes, offset)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
         if self.syncs_fail.load(Ordering::SeqCst) {
             return Err(io::Error::other("the disk said no"));
         }
-        MachineDisk.sync(file)
+        SystemDisk.sync(file)
     }
 
     fn free_bytes(&self, _directory: &Path) -> io::Result<u64> {
@@ -45,8 +45,8 @@ impl Disk for TestDisk {
 }
 
 fn open_on(directory: &Path, disk: &Arc<TestDisk>, settings: Settings) -> EmbeddedStore {
-    let surroundings = Surroundings { disk: Arc::clone(disk) as _, ..Surroundings::default() };
-    EmbeddedStore::open_in(directory, settings, surroundings).unwrap()
+    let environment = Environment { disk: Arc::clone(disk) as _, ..Environment::default() };
+    EmbeddedStore::open_in(directory, settings, environment).unwrap()
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_failed_sync_poisons_the_store_until_it_is_opened_again() {
     let poisoned = |effect| (StoreErrorKind::Poisoned, effect);
     assert_eq!((error.kind, error.effect), poisoned(Effect::MayHaveBeenApplied));
 
-    // The disk works again, which proves nothing about what it lost.
+    // A disk that works again does not prove what it has lost.
     disk.syncs_fail.store(false, Ordering::SeqCst);
     let replayed = store.claim(&request("before")).await.unwrap_err();
     let claimed = store.claim(&request("after")).await.unwrap_err();
@@ -86,7 +86,7 @@ async fn below_the_reserve_claims_are_refused_and_settlements_fit() {
     complete(&store, "done", "done").await;
     let holder = granted(&store, "running").await;
     drop(store);
-    // Looked at when it is opened, and every so often from then on.
+    // The free space is read at opening and regularly after that.
     disk.free_bytes.store(999, Ordering::SeqCst);
     let store = open_on(directory.path(), &disk, settings);
     let error = store.claim(&request("new")).await.unwrap_err();
@@ -106,7 +106,7 @@ async fn below_the_reserve_claims_are_refused_and_settlements_fit() {
     claimed.unwrap();
 }
 
-/// A small file system of its own, where this process may mount one.
+/// A small file system, if this process may mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -147,7 +147,7 @@ async fn on_a_full_disk_what_runs_can_be_settled_and_nothing_is_lost() {
         match store.claim(&request).await {
             Ok(onceward_core::Claim::Granted { lease, .. }) => {
                 let holder = Holder { owner: request.owner, fence: lease.fence };
-                // Every fourth of the first is left running.
+                // Leaves one in four of the first keys running.
                 if done.len() / 3 > running.len() && running.len() < 200 {
                     running.push((key, holder));
                 } else {
@@ -180,8 +180,8 @@ async fn on_a_full_disk_what_runs_can_be_settled_and_nothing_is_lost() {
     assert!(verify(&directory, |_| {}).unwrap().is_clean());
 }
 
-/// No reserve at all and a disk filled to the last byte: calls are refused without effect
-/// as long as there is no room, and go on when there is.
+/// Without a reserve, and with a disk filled to the last byte, calls are refused without effect
+/// while there is no room, and continue afterwards.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_any_room_calls_fail_without_effect_and_go_on_when_there_is_room() {
     let Some(disk) = SmallDisk::mount(16) else {

@@ -1,6 +1,6 @@
-//! A whole directory as this release wrote it, for the next one to read.
+//! A whole directory as this release wrote it, for later releases to read.
 //!
-//! `ONCEWARD_WRITE_GOLDEN=1` writes it anew: only when a new format is meant to be.
+//! `ONCEWARD_WRITE_GOLDEN=1` writes it again: only for a new format.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +15,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/directory-v1.txt")
 }
 
-/// Files as text: their names and lengths, and every sixteen bytes that are not all zero.
+/// Files as text: names, lengths, and every sixteen bytes that are not all zero.
 fn dump(directory: &Path) -> String {
     let mut text = String::new();
     for file in files(directory).into_iter().filter(|file| !file.ends_with("lock")) {
@@ -52,7 +52,7 @@ fn restore(text: &str, directory: &Path) {
     }
 }
 
-/// For ever, so that the golden directory does not expire.
+/// No end, so that the golden directory does not expire.
 const KEPT: Retention = Retention { keep: std::time::Duration::MAX, ..DAY };
 
 async fn write() {

@@ -1,7 +1,7 @@
-//! A process under load is killed with -9 at random moments, again and again on the same
-//! directory, and what it had said through a pipe is held against what is there afterwards.
+//! A process under load is killed with -9 at random times, repeatedly on the same directory. What
+//! it reported through a pipe is compared with the store afterwards.
 //!
-//! `ONCEWARD_KILLS=300` for more than the usual few.
+//! Set `ONCEWARD_KILLS=300` for more than the usual few.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,12 +16,11 @@ use crate::lives::{Ledger, Life, assert_held, look, work};
 const CHILD: &str = "embedded::kill::child";
 
 fn settings() -> Settings {
-    // Small, so that segments turn, memory is written out and files are cleaned up all the
-    // time, and kills hit all of that.
+    // Small, so that kills hit changes of segments, flushes and compactions all the time.
     Settings { memtable_bytes: 64 << 10, ..small() }
 }
 
-/// Runs only in the child: claims, has its effect, completes, and says so each time.
+/// Runs only in the child: claims, has its effect, completes, and reports each step.
 #[test]
 fn child() {
     let Some((directory, life)) = Life::of_this_process() else { return };
@@ -29,7 +28,7 @@ fn child() {
     work(open, life, Duration::from_secs(30), Duration::from_millis(5));
 }
 
-/// Opens the store that a life has left, and looks.
+/// Opens the store that a life has left, and compares it.
 async fn look_into(directory: &Path, life: u32, ledger: &mut Ledger) {
     let store = EmbeddedStore::open(directory, settings()).unwrap();
     look(&store, life, ledger).await;
@@ -44,7 +43,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let mut ledger = Ledger::default();
     for life in 0..kills {
         Life::live_and_die(CHILD, directory.path(), life, &mut ledger);
-        // Some lives go on from what the one before left, as they would by themselves.
+        // Most lives continue without a check in between, as they would in production.
         if life % 4 != 3 {
             look_into(directory.path(), life, &mut ledger).await;
         }

@@ -1,4 +1,5 @@
-//! One process a directory, also where files are deleted under it; and no other user reads it.
+//! One process for each directory, even if files are deleted under it; and no other user can read
+//! it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,8 +10,8 @@ use onceward_stores::embedded::{EmbeddedStore, OpenError, verify};
 
 use super::common::{complete, copy, files, open, replay, request, small};
 
-/// The lock was on the file `lock` alone. Once that was deleted, a second gateway made another
-/// one and opened the directory: 30 of 30 keys ran twice.
+/// The lock was once on the file `lock` alone. After that was deleted, a second gateway made
+/// another one and opened the directory: 30 of 30 keys ran twice.
 #[tokio::test]
 async fn a_lock_file_deleted_under_a_running_store_lets_no_second_one_open_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -28,7 +29,7 @@ async fn a_lock_file_deleted_under_a_running_store_lets_no_second_one_open_it() 
     assert_eq!(replay(&open(directory.path()), "after").await, "done");
 }
 
-/// Grants nothing more: the directory's name may belong to another process by now.
+/// Checks that nothing is granted any more: the name may belong to another process by now.
 async fn assert_stopped(store: &EmbeddedStore, says: &str) {
     let error = store.claim(&request("new")).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Poisoned, "{error:?}");
@@ -68,7 +69,7 @@ async fn a_store_whose_log_was_deleted_stops_before_it_grants_anything() {
     assert_stopped(&store, "000000000001.log").await;
 }
 
-/// Directories and files that others than their owner may look into.
+/// Directories and files that other users can read.
 fn readable_by_others(directory: &Path) -> Vec<PathBuf> {
     let mut found = files(directory);
     found.extend(["", "log", "tree"].map(|name| directory.join(name)));

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use onceward_core::{Fenced, Settlement, StoreAdmin as _};
-use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings, verify};
+use onceward_stores::embedded::{EmbeddedStore, Environment, Settings, verify};
 use onceward_testkit::clock::ManualClock;
 
 use super::common::{DAY, complete, fast_directory, granted, long, outcome, settle, small};
@@ -17,8 +17,8 @@ fn settings() -> Settings {
     Settings { reserve_bytes: 0, ..Settings::small() }
 }
 
-/// Runs only in the child, whose memory nobody else uses: fills a store, and says how much
-/// it takes at the first tenth and in the end.
+/// Runs only in the child, which does nothing else: fills a store, and reports its memory at the
+/// first tenth and at the end.
 #[test]
 fn child() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
@@ -72,19 +72,19 @@ fn memory_does_not_grow_with_the_number_of_records() {
     let kilobytes = resident_over_time(directory.path());
     println!("resident kilobytes by tenths of the records: {kilobytes:?}");
     let (first, last) = (kilobytes[0], kilobytes[9]);
-    // Nine tenths of the records are several times as much as this.
+    // The other nine tenths of the records are several times this size.
     assert!(last < first + (10 << 10), "{kilobytes:?}");
     assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
 }
 
-/// A purge kept whatever it had read in memory until its batch was done.
+/// A purge once kept everything it had read in memory until its batch was done.
 #[tokio::test]
 async fn a_purge_stops_at_the_size_of_a_batch_and_says_that_there_is_more() {
     let directory = tempfile::tempdir().unwrap();
     let clock = ManualClock::new();
     let settings = Settings { batch_bytes_max: 64 << 10, ..small() };
-    let surroundings = Surroundings { clock: Arc::new(clock.clone()), ..Surroundings::default() };
-    let store = EmbeddedStore::open_in(directory.path(), settings, surroundings).unwrap();
+    let environment = Environment { clock: Arc::new(clock.clone()), ..Environment::default() };
+    let store = EmbeddedStore::open_in(directory.path(), settings, environment).unwrap();
     for number in 0..40 {
         let key = format!("key-{number}");
         let holder = granted(&store, &key).await;

@@ -1,10 +1,10 @@
-//! The machine loses power: what was not synced may be gone, whole or in part.
+//! The machine loses power: writes that were not synced may be lost, as a whole or in part.
 //!
-//! The log's disk remembers what each sector held since the last sync of its file. At a
-//! random moment it stops, and every sector is put back to one of the contents that it may
-//! have had on a real disk. What this covers: all writes of the log (frames, headers, zeros,
-//! the mark). What it does not: renames and new files that were not synced in their
-//! directory, and the tree's own files, which lsm-tree syncs before it refers to them.
+//! The log's disk remembers the content of each sector since the last sync of its file. At a random
+//! time it stops, and every sector is set to one of the contents that it may have on a real disk.
+//! This covers all writes of the log: frames, headers, zeros, the mark. It does not cover renames
+//! and new files that were not synced in their directory, nor the tree's own files, which lsm-tree
+//! syncs before it refers to them.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -16,14 +16,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use onceward_core::{Claim, Fenced, Holder, Settlement, Store as _};
-use onceward_stores::embedded::{Disk, EmbeddedStore, MachineDisk, Surroundings, verify};
+use onceward_stores::embedded::{Disk, EmbeddedStore, Environment, SystemDisk, verify};
 use onceward_testkit::dice::Dice;
 
 use super::common::{DAY, fast_directory, files, long, open, outcome, request, settle, small};
 
 const SECTOR: u64 = 512;
 
-/// A disk with a cache of its own, which it loses.
+/// A disk with a write cache that it loses.
 #[derive(Debug)]
 struct LossyDisk(Mutex<Cache>);
 
@@ -41,7 +41,7 @@ impl LossyDisk {
         Arc::new(Self(Mutex::new(Cache { writes_left, ..Cache::default() })))
     }
 
-    /// Puts every sector back to something that it may have held.
+    /// Sets every sector to something that it may have held.
     fn lose(&self, directory: &Path, dice: &Dice) {
         let cache = self.0.lock().unwrap();
         for path in files(&directory.join("log")) {
@@ -61,7 +61,7 @@ impl LossyDisk {
 }
 
 fn sector_of(file: &File, sector: u64) -> Vec<u8> {
-    // Read through the file system: the handle may be for writing only.
+    // Read through the file system, as the handle may be for writing only.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     let reader = File::open(path).unwrap();
     let mut bytes = vec![0; SECTOR as usize];
@@ -85,7 +85,7 @@ impl Disk for LossyDisk {
             let synced = || vec![sector_of(file, sector)];
             cache.unsynced.entry((inode, sector)).or_insert_with(synced);
         }
-        MachineDisk.write(file, bytes, offset)?;
+        SystemDisk.write(file, bytes, offset)?;
         for sector in sectors {
             let content = sector_of(file, sector);
             cache.unsynced.entry((inode, sector)).or_default().push(content);
@@ -118,7 +118,7 @@ impl Cache {
     }
 }
 
-/// What a client was told, and what it had asked for last.
+/// The answers of a client, and its last request.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Told {
     claim_asked: bool,
@@ -153,7 +153,7 @@ fn body(key: &str) -> String {
     key.repeat(1 + key.len() % 3 * 60)
 }
 
-/// Whether what is there fits what was told.
+/// Checks that the store fits what the client was told.
 async fn check(store: &EmbeddedStore, key: &str, told: Told, seed: u64) {
     let found = store.claim(&request(key)).await.unwrap();
     let fits = match &found {
@@ -177,11 +177,11 @@ async fn nothing_acknowledged_is_lost_when_the_power_fails() {
         let directory = fast_directory();
         drop(open(directory.path()));
         let mut stories: Vec<(String, Told)> = Vec::new();
-        // Three lives of the same store, each ended by a cut.
+        // Three lives of the same store, each ended by a power cut.
         for life in 0..3 {
             let disk = LossyDisk::dying_after(1 + dice.bits() as u64 % 400);
-            let surroundings = Surroundings { disk: Arc::clone(&disk) as _, ..Default::default() };
-            let opened = EmbeddedStore::open_in(directory.path(), small(), surroundings);
+            let environment = Environment { disk: Arc::clone(&disk) as _, ..Default::default() };
+            let opened = EmbeddedStore::open_in(directory.path(), small(), environment);
             if let Ok(store) = opened {
                 let store = Arc::new(store);
                 let clients: Vec<_> = (0..4)
@@ -200,7 +200,7 @@ async fn nothing_acknowledged_is_lost_when_the_power_fails() {
             let store = open(directory.path());
             for (key, told) in &mut stories {
                 check(&store, key, *told, seed).await;
-                // The look has claimed what was free.
+                // The check has claimed a free key.
                 (told.claim_asked, told.claimed) = (true, true);
             }
             acknowledged += stories.iter().filter(|(_, told)| told.completed).count();

@@ -1,4 +1,4 @@
-//! Directories that are not opened, and the words that say why.
+//! Directories that are not opened, and the error texts.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ fn refused(directory: &Path) -> OpenError {
     EmbeddedStore::open(directory, small()).unwrap_err()
 }
 
-/// A store with something in its files and something in its log only.
+/// A store with records in its files, and others only in its log.
 async fn filled(directory: &Path) {
     let store = open(directory);
     complete(&store, "old", &"old ".repeat(300)).await;
@@ -67,7 +67,7 @@ async fn a_newer_format_is_refused_with_the_release_that_reads_it() {
     let error = refused(directory.path());
     assert!(matches!(error, OpenError::Newer { version: 9, minimum: 8, .. }), "{error:?}");
     assert!(error.to_string().contains("release 7.1.0"), "{error}");
-    // A newer one that says that we can read it is read.
+    // A newer directory whose minimum reader is this release can be read.
     fs::write(directory.path().join("format"), format(9, 1)).unwrap();
     assert!(replay(&open(directory.path()), "old").await.starts_with("old"));
 }
@@ -104,12 +104,12 @@ async fn making_a_store_that_was_interrupted_begins_anew() {
     fs::write(directory.path().join("log/000000000001.log"), "half a header").unwrap();
     complete(&open(directory.path()), "key", "done").await;
     assert!(!directory.path().join("creating").exists());
-    // Once it is a store, the mark no longer says so.
+    // In a finished store the file `creating` is ignored.
     fs::write(directory.path().join("creating"), "").unwrap();
     assert_eq!(replay(&open(directory.path()), "key").await, "done");
 }
 
-/// A lock file says nothing by itself, and a backup may leave it out.
+/// A lock file has no content, and a backup may lack it.
 #[tokio::test]
 async fn a_store_that_lost_only_its_lock_file_is_opened() {
     let directory = tempfile::tempdir().unwrap();
@@ -118,8 +118,8 @@ async fn a_store_that_lost_only_its_lock_file_is_opened() {
     assert!(replay(&open(directory.path()), "old").await.starts_with("old"));
 }
 
-/// Any program may leave a file called `lock`: it was taken for a store of ours whose making
-/// had been interrupted, and one was made among somebody's files.
+/// Any program may leave a file called `lock`. Once, it was taken for a store whose creation had
+/// been interrupted, and a store was created among other files.
 #[test]
 fn a_directory_with_another_programs_lock_file_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What an orderly end and a new beginning leave as it was.
+//! State that is the same after an orderly close and a new opening.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::common::{
     DAY, complete, granted, id, open, open_at, outcome, replay, request, settle, small,
 };
 
-/// Larger and smaller than what is kept apart from its key.
+/// Values larger and smaller than the size from which they are stored apart from their keys.
 fn text(index: usize) -> String {
     format!("{index} ").repeat(index % 7 * 150 + 1)
 }
@@ -56,7 +56,7 @@ async fn what_was_running_is_unknown_after_a_reopening() {
     let query = Query { standing: Some(StateName::Unknown), ..Query::default() };
     assert_eq!(store.list(&query).await.unwrap().records.len(), 1);
 
-    // Evidence decides, as about every unknown outcome.
+    // Evidence decides, as for every unknown outcome.
     let (id, verdict) = (id("running"), Verdict::Happened(outcome("seen")));
     let resolve = ResolveRequest { id, fence: holder.fence, verdict, retention: DAY };
     assert_eq!(store.resolve(&resolve).await.unwrap(), Fenced::Applied(()));
@@ -65,8 +65,8 @@ async fn what_was_running_is_unknown_after_a_reopening() {
     assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
 }
 
-/// A restart is the one way in which owners die here: where the policy is takeover, what
-/// they left can be taken over, under a higher fence, and they can no longer speak for it.
+/// A restart is the only way in which owners die here. With a policy of takeover, their records can
+/// be taken over under a higher fence, and the old owners can no longer settle.
 #[tokio::test]
 async fn what_was_running_is_taken_over_after_a_reopening_where_the_policy_says_so() {
     let directory = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ async fn the_clock_does_not_go_back_behind_what_was_told() {
     let updated = |it: Option<onceward_core::Record>| it.unwrap().updated_at;
     let before = updated(store.get(&id("second")).await.unwrap());
     assert!(before >= late.now());
-    // And it goes on from there at its normal pace.
+    // It continues from there at its normal pace.
     early.advance(Duration::from_secs(5));
     granted(&store, "third").await;
     let after = updated(store.get(&id("third")).await.unwrap());
@@ -161,7 +161,7 @@ async fn a_call_that_is_dropped_is_taken_or_not_and_never_half() {
         }
         task.abort();
         let _ = task.await;
-        // The same token is granted whether or not the first sending was.
+        // The same token is granted again, whether or not the first call was.
         assert!(matches!(store.claim(&repeated).await.unwrap(), Claim::Granted { .. }));
         let other = store.claim(&request(&key)).await.unwrap();
         assert!(matches!(other, Claim::Running { .. }), "{other:?}");

@@ -1,9 +1,9 @@
-//! What a process said that it did, kept apart from the store and judged by the checker of
-//! all histories.
+//! Statements of a process about its work, kept apart from the store and judged by the history
+//! checker.
 //!
-//! Time is counted in lives: odd while one goes on, even when it is over, so that a lease
-//! lapses with the life that granted it. Records are compared by what the ledger can know
-//! of them: whose they are, their fences, their states and their outcomes.
+//! A life is one run of the process. Time is counted in lives: odd during a life, even after it, so
+//! that a lease lapses with the life that granted it. Records are compared by what the ledger can
+//! know: scope, fence, state and outcome.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ const FOR_EVER: Retained = Retained {
     tombstone_until: Timestamp::from_millis(u64::MAX),
 };
 
-/// One try at a key: which, in whose life.
+/// One attempt at a key: the key, and the life in which it is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Try(u64);
 
@@ -48,17 +48,17 @@ impl Try {
     }
 }
 
-/// When a life is over.
+/// The time after a life.
 pub(crate) fn after_life(life: u64) -> Timestamp {
     Timestamp::from_millis(life * 2 + 2)
 }
 
-/// What the work comes to under a fence: never the same twice.
+/// The outcome of the work under a fence: never the same twice.
 pub(crate) fn body(key: &str, fence: Fence) -> String {
     format!("{} {}", fence.0, key.repeat(1 + key.len() % 3 * 50))
 }
 
-/// One thing that was said.
+/// One statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     Claiming,
@@ -66,7 +66,7 @@ pub(crate) enum Word {
     Effect,
     Completing,
     Completed,
-    /// Found done, or unknown: with the fence and the owner that the record has.
+    /// Found done or unknown, with the fence and the owner of the record.
     Replayed,
     Unknown,
 }
@@ -82,23 +82,23 @@ impl Word {
         ("unknown", Self::Unknown),
     ];
 
-    /// One line, to be written at once, so that a kill leaves whole ones but for the last.
+    /// One line, written at once, so that a kill can cut only the last one.
     pub(crate) fn line(self, key: &str, who: Try, fence: Fence, owner: OwnerToken) -> String {
         let word = Self::ALL.iter().find(|(_, word)| *word == self).map_or("", |(name, _)| name);
         format!("\n@ {word} {key} {} {} {} .\n", who.0, fence.0, Try::of(owner).0)
     }
 }
 
-/// All that was said, by key.
+/// All statements, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger(HashMap<String, Story>);
 
 #[derive(Debug, Default)]
 struct Story {
     events: Vec<Event>,
-    /// The record, as far as anybody was told.
+    /// The record, as far as it was reported.
     last: Option<Record>,
-    /// What was asked for and not answered.
+    /// Calls that were sent and not answered.
     asked: Vec<Asked>,
     completed: bool,
 }
@@ -110,7 +110,7 @@ enum Asked {
 }
 
 impl Ledger {
-    /// Takes down a line, unless the kill has cut it.
+    /// Reads a line, unless the kill has cut it.
     pub(crate) fn hear(&mut self, line: &str) {
         let words: Vec<_> = line.split(' ').collect();
         let ["@", word, key, who, fence, owner, "."] = words[..] else { return };
@@ -134,15 +134,15 @@ impl Ledger {
         self.0.values().filter(|story| story.last.as_ref().is_some_and(open)).count()
     }
 
-    /// Holds a key against what the store has when a life is over.
+    /// Compares a key with the store's record after a life.
     pub(crate) fn look(&mut self, key: &str, found: Option<Record>, at: Timestamp) {
         let story = self.0.entry(key.to_owned()).or_default();
         story.look(key, found.map(comparable), at);
-        // Whatever was not applied by now never will be.
+        // What was not applied by now never will be.
         story.asked.clear();
     }
 
-    /// What does not fit, by the invariants; each key by itself, for they are independent.
+    /// Violations of the invariants. Each key is judged on its own, as keys are independent.
     pub(crate) fn judge(&self, now: Timestamp) -> Vec<(String, Violation)> {
         let judged = self.0.iter().flat_map(|(key, story)| {
             let left: Vec<_> = story.last.iter().cloned().collect();
@@ -203,8 +203,8 @@ impl Story {
         self.events.push(Event::Transition(Box::new(transition)));
     }
 
-    /// The record is seen to be `found`: because of what was told, or of what was asked
-    /// for, or else it is a violation.
+    /// Takes the state `found` in the store: it follows from the statements or from a call that was
+    /// not answered, or else it is a violation.
     fn look(&mut self, key: &str, found: Option<Record>, at: Timestamp) {
         while self.last != found {
             let Some((call, after)) = self.explanation(key, found.as_ref(), at) else { break };
@@ -216,7 +216,7 @@ impl Story {
         }
     }
 
-    /// The next step from what was told to what is there, if it was asked for.
+    /// The step from the last statement to the record in the store, if a call asked for it.
     fn explanation(
         &self,
         key: &str,
@@ -237,7 +237,7 @@ impl Story {
                 let call = StoreCall::Settle { holder, applied: true };
                 settled.then(|| (call, done(key, owner, fence)))
             }
-            // A claim that met a lapsed lease.
+            // A claim found a lapsed lease.
             Some(last) if found.state == State::Unknown && claims() => {
                 let lapsed = last.held_by(&holder) && Try::of(last.owner).while_it_lives() < at;
                 lapsed.then(|| (StoreCall::Claim, unknown(key, owner, fence)))
@@ -288,7 +288,7 @@ fn unknown(key: &str, owner: Try, fence: Fence) -> Record {
     record(key, owner, fence, State::Unknown)
 }
 
-/// A stored record without what the ledger cannot know.
+/// A stored record without the parts that the ledger cannot know.
 fn comparable(found: Record) -> Record {
     let state = match found.state {
         State::Running { .. } => {
@@ -309,7 +309,7 @@ mod tests {
 
     const FENCE: Fence = Fence(7);
 
-    /// A story of one key in life 3, up to a word.
+    /// A story of one key in life 3, up to a statement.
     fn told(last: Word) -> Ledger {
         let (mut ledger, who) = (Ledger::default(), Try::new(3, 1, 9));
         for word in [Word::Claiming, Word::Claimed, Word::Effect, Word::Completing, Word::Completed]
@@ -326,7 +326,7 @@ mod tests {
         Try::new(3, 1, 9)
     }
 
-    /// What the checker says when the store has `found` after a life.
+    /// The checker's result if the store has `found` after a life.
     fn judged(mut ledger: Ledger, found: Option<Record>) -> Vec<Invariant> {
         ledger.look("key", found, after_life(3));
         let violations = ledger.judge(after_life(3));
@@ -352,8 +352,8 @@ mod tests {
         assert_eq!(judged(told(Word::Completed), Some(running("key", who(), FENCE))), lost);
         assert_eq!(judged(told(Word::Claimed), Some(done("key", who(), FENCE))), lost);
         assert_eq!(judged(told(Word::Completed), Some(done("key", who(), Fence(8)))), lost);
-        let nobody = Some(running("key", Try::new(2, 0, 0), FENCE));
-        assert_eq!(judged(told(Word::Claiming), nobody), lost);
+        let other = Some(running("key", Try::new(2, 0, 0), FENCE));
+        assert_eq!(judged(told(Word::Claiming), other), lost);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Processes that work on a store until they are killed, and a ledger of what they said.
+//! Processes that work on a store until they are killed, and a ledger of what they reported.
 
 mod ledger;
 mod worker;
@@ -19,7 +19,7 @@ impl Hear for Ledger {
     }
 }
 
-/// Holds everything that was ever said against what is there.
+/// Compares the store with everything that was reported.
 pub(crate) async fn look(store: &impl StoreAdmin, life: u32, ledger: &mut Ledger) {
     let keys: Vec<_> = ledger.keys().cloned().collect();
     for key in keys {
@@ -28,7 +28,7 @@ pub(crate) async fn look(store: &impl StoreAdmin, life: u32, ledger: &mut Ledger
     }
 }
 
-/// After so many kills that had something to hit.
+/// Judges the ledger, after enough kills hit running work.
 pub(crate) fn assert_held(ledger: &Ledger, kills: u32) {
     let violations = ledger.judge(after_life(kills.into()));
     assert!(violations.is_empty(), "{} violations, {:#?}", violations.len(), &violations[0]);

@@ -1,4 +1,4 @@
-//! What a life is spent on: claims, effects, completions, and saying so each time.
+//! The work of a process: claims, effects and completions, each of them reported.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::calls::{DAY, id, outcome, request, settle};
 
 const TASKS: usize = 8;
 
-/// Works for ever, on a runtime of its own, purging every so often.
+/// Works until it is killed, on a runtime of its own. Purges regularly.
 pub(crate) fn work<S: FullStore>(
     open: impl Future<Output = S>,
     life: u32,
@@ -31,12 +31,12 @@ pub(crate) fn work<S: FullStore>(
     });
 }
 
-/// One of several tasks of a life.
+/// One of several tasks of a process.
 struct Worker {
     store: Arc<dyn FullStore>,
     life: u32,
     task: usize,
-    /// Of its claims; over when the next life begins.
+    /// The lease of its claims, which is over when the next life begins.
     lease: Duration,
     tries: usize,
 }
@@ -46,7 +46,7 @@ impl Worker {
         for index in 0.. {
             let key = self.key(self.life, index);
             self.attempt(&key).await;
-            // Every so often a key of an earlier life is tried again.
+            // Tries a key of an earlier life again.
             let earlier = self.life.checked_sub(1 + index as u32 % 3);
             if index % 5 == 4
                 && let Some(earlier) = earlier
@@ -54,7 +54,7 @@ impl Worker {
                 let old = self.key(earlier, index % 40);
                 self.attempt(&old).await;
             }
-            // And something goes by soon, so that there is something to purge.
+            // Completes some keys with a short retention, so that there is something to purge.
             if index % 7 == 6 {
                 self.short_lived(&format!("short-{key}")).await;
             }
@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Says what was met, and whose it is.
+    /// Reports what was found, and whose it is.
     async fn met(&self, key: &str, who: Try, word: Word) -> Fence {
         let record = self.store.get(&id(key)).await.unwrap().unwrap();
         say(&word.line(key, who, record.fence, record.owner));

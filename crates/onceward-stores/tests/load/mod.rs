@@ -1,5 +1,5 @@
-//! Clients on several engines, with a ledger of their effects that no store knows of, judged by
-//! the checker of all histories.
+//! Clients on several engines, with a ledger of their effects apart from the stores, judged by the
+//! history checker.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use tokio::task::JoinHandle;
 
 use crate::calls::{outcome, replay, scope};
 
-/// What was done to some stores, and what came of it.
+/// A load on some stores, and its history.
 pub(crate) struct Load {
     engines: Vec<Engine>,
     history: History,
     attempts: AtomicU64,
-    /// What clients were told is stored.
+    /// Outcomes that clients were told are stored.
     told: Mutex<HashMap<String, Vec<u8>>>,
     stopped: AtomicBool,
     work: Duration,
 }
 
 impl Load {
-    /// An engine on each of these stores. Work takes about `work`.
+    /// Creates an engine on each of these stores. Work takes about `work`.
     pub(crate) fn on(
         stores: impl IntoIterator<Item = Arc<dyn FullStore>>,
         lease: Duration,
@@ -49,7 +49,7 @@ impl Load {
         })
     }
 
-    /// Begins to work on ever new keys, each sent by two clients; `stop` ends it.
+    /// Starts to work on new keys, each sent by two clients, until `stop`.
     pub(crate) fn begin(self: &Arc<Self>, tasks: usize) -> Vec<JoinHandle<()>> {
         let task = |task: usize| {
             let load = Arc::clone(self);
@@ -66,7 +66,7 @@ impl Load {
         (0..tasks).map(task).collect()
     }
 
-    /// Ends the work when what was begun is answered.
+    /// Ends the load once all calls are answered.
     pub(crate) async fn stop(&self, tasks: Vec<JoinHandle<()>>) {
         self.stopped.store(true, Ordering::SeqCst);
         for task in tasks {
@@ -88,7 +88,7 @@ impl Load {
         panic!("{key}: no answer in a long time");
     }
 
-    /// Sends an intent so many times, whatever is answered.
+    /// Sends an intent a number of times, whatever is answered.
     pub(crate) async fn bounded(&self, engine: usize, key: &str, times: usize) {
         let engine = &self.engines[engine % self.engines.len()];
         for _ in 0..times {
@@ -141,23 +141,23 @@ impl Load {
         }
     }
 
-    /// What does not fit.
+    /// Violations of the invariants.
     pub(crate) fn violations(&self) -> Vec<Violation> {
         let elsewhere = Expectations { claims_elsewhere: true, ..Expectations::default() };
         check(&self.history.events(), &[], Timestamp::default(), elsewhere)
     }
 
-    /// How many effects were not the first of their key.
+    /// Number of effects that were not the first of their key.
     pub(crate) fn duplicates(&self) -> usize {
         self.violations().iter().filter(|it| it.invariant == Invariant::I1OneEffect).count()
     }
 
-    /// How many keys were told to be done.
+    /// Number of keys that clients were told are done.
     pub(crate) fn completed(&self) -> usize {
         self.told.lock().len()
     }
 
-    /// Waits until so many more keys are done.
+    /// Waits until this many more keys are done.
     pub(crate) async fn goes_on(&self, keys: usize) {
         let before = self.completed();
         while self.completed() < before + keys {
@@ -170,7 +170,7 @@ impl Load {
         self.history.count(is)
     }
 
-    /// One effect a key, and what was told to be stored is what a store says.
+    /// Checks that each key has one effect, and that the store has what clients were told.
     pub(crate) async fn assert_held(&self, store: &dyn FullStore) {
         let violations = self.violations();
         assert!(violations.is_empty(), "{} violations, {}", violations.len(), violations[0]);
@@ -186,7 +186,7 @@ fn intent(key: &str) -> Intent {
     Intent::new(scope(), Key::new(key).unwrap(), Fingerprint::of_parts(&[b"request"]))
 }
 
-/// An outcome; its text begins with the fence.
+/// An outcome whose text begins with the fence.
 fn result(key: &str, bytes: &[u8]) -> Outcome {
     let intent = intent(key);
     let text = String::from_utf8_lossy(bytes);

@@ -1,4 +1,4 @@
-//! A server for all tests that leave it alone, schemas of their own on it, and short words.
+//! A server for tests that do not disturb it, schemas of their own on it, and short functions.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ pub(crate) use crate::calls::{
     DAY, complete, eventually, granted, id, long, outcome, replay, request, scope, settle,
 };
 
-/// One PostgreSQL for all tests that neither kill nor pause it. Without fsync: what it costs is
-/// not what they test.
+/// A PostgreSQL for all tests that neither kill nor pause it. Without fsync, as its cost is not
+/// under test.
 pub(crate) fn shared() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     SERVER.get_or_init(|| or_skip(Postgres::default().fsync(false).start())).as_ref()
@@ -29,7 +29,7 @@ pub(crate) fn fresh_schema() -> Schema {
     Schema::new(fresh_name("test")).unwrap()
 }
 
-/// Few connections: many stores share one server.
+/// Few connections, as many stores share one server.
 pub(crate) fn small() -> Settings {
     Settings { schema: fresh_schema(), connections: 2, ..Settings::default() }
 }
@@ -45,19 +45,19 @@ pub(crate) async fn plain(url: &str) -> Client {
     client
 }
 
-/// A proxy before a server, and the server's URL through it.
+/// A proxy in front of a server, and the server's URL through it.
 pub(crate) async fn proxied(server: &Server) -> (Proxy, String) {
     let proxy = Proxy::to(([127, 0, 0, 1], server.port()).into()).await.unwrap();
     let url = format!("postgres://postgres@{}/postgres?sslmode=disable", proxy.address());
     (proxy, url)
 }
 
-/// Waits until no session of this name is left: all that a dead process had sent is done, or rolled
-/// back. One that is idle may not have read it yet.
-pub(crate) async fn nobody_is_left(client: &Client, name: &str) {
+/// Waits until no session of this name is left: everything that a dead process had sent is done or
+/// rolled back. An idle session may not have read it yet.
+pub(crate) async fn sessions_have_ended(client: &Client, name: &str) {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
     let gone = async || client.query_one(sql, &[&name]).await.unwrap().get::<_, i64>(0) == 0;
-    eventually("nobody is left", gone).await;
+    eventually("its sessions have ended", gone).await;
 }
 
 /// Waits until no transaction is open and nothing runs in sessions of this name.

@@ -1,5 +1,5 @@
-//! The suite of every store, on a clock that is moved: directly, through PgBouncer, sealed, and
-//! one call a statement. And on the server's own clock.
+//! The conformance suite on a clock that the test moves: directly, through PgBouncer, sealed, and
+//! with one call in each statement. And on the server's own clock.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,18 +15,18 @@ use proptest::test_runner::TestRunner;
 
 use super::common::{fresh_name, long, plain, shared, small};
 
-/// Stores on a clock of their own.
+/// Stores with their own clock.
 pub(crate) struct Moved {
     url: String,
     name: String,
-    /// What the clock shows at first, in SQL.
+    /// The first time of the clock, in SQL.
     start: &'static str,
-    /// Purges what is due at once, not a little late.
+    /// True for a store that purges what is due at once, not a little late.
     exact: bool,
     settings: fn(Settings) -> Settings,
 }
 
-/// The database in which time is moved by hand.
+/// The database whose time the test moves.
 fn moved_database() -> Option<&'static Server> {
     static READY: OnceLock<()> = OnceLock::new();
     let server = shared()?;
@@ -47,17 +47,17 @@ pub(crate) fn directly() -> Option<Moved> {
     Some(moved(moved_database()?.port()))
 }
 
-/// A store that purges what is due at once, as the truth table does.
+/// A store that purges what is due at once, like the truth table.
 pub(crate) fn exactly() -> Option<Moved> {
     Some(Moved { exact: true, ..directly()? })
 }
 
-/// The same, whose clock shows another time at first.
+/// The same, with another first time of the clock.
 pub(crate) fn moved_from(start: &'static str) -> Option<Moved> {
     Some(Moved { start, ..exactly()? })
 }
 
-/// Every call alone, and nothing foretold.
+/// One call in each statement, and no predicted purge times.
 fn one_by_one() -> Option<Moved> {
     let settings = |it| Settings { batch_calls_max: 1, ..it };
     Some(Moved { settings, ..exactly()? })
@@ -101,7 +101,7 @@ impl Moved {
     }
 }
 
-/// Random sequences at the store and at the truth table. The store must purge exactly.
+/// Compares the store with the truth table on random sequences. The store must purge exactly.
 pub(crate) fn answers_as_the_truth_table_does<H: Harness>(
     harness: impl Fn() -> Option<H>,
     cases: u32,

@@ -38,7 +38,7 @@ async fn a_record_that_somebody_has_locked_fails_alone_and_without_effect() {
     let lock = format!("SELECT FROM {schema}.idempotency_record WHERE id = $1 FOR UPDATE");
     tx.execute(&lock, &[&id("locked").as_bytes().as_slice()]).await.unwrap();
 
-    // While the first waits, the others come together.
+    // While the first waits, the others are batched.
     let settling: Vec<_> = ["locked", "a", "locked", "z"]
         .into_iter()
         .map(|key| {
@@ -89,7 +89,7 @@ async fn a_claim_behind_an_uncommitted_one_gives_up_in_time_and_goes_on_after_it
     }
 }
 
-/// A server of its own, to be stopped and killed.
+/// A server of its own, to stop and kill.
 async fn of_its_own() -> Option<Arc<Server>> {
     let start = || or_skip(onceward_services::Postgres::default().fsync(false).start());
     tokio::task::spawn_blocking(start).await.unwrap().map(Arc::new)
@@ -117,7 +117,7 @@ async fn a_server_that_is_gone_is_told_as_not_applied_until_it_is_back() {
     let store = PostgresStore::open(server.url(), small()).await.unwrap();
     complete(&store, "key", "done").await;
     server.kill().unwrap();
-    // The first call may find out by its own connection's end.
+    // The first call may learn from the end of its own connection.
     let _ = store.claim(&request("other")).await.unwrap_err();
     let error = store.claim(&request("other")).await.unwrap_err();
     assert_eq!((error.kind, error.effect), (StoreErrorKind::Unavailable, Effect::NotApplied));
@@ -126,8 +126,8 @@ async fn a_server_that_is_gone_is_told_as_not_applied_until_it_is_back() {
     assert_eq!(replay(&store, "key").await, "done");
 }
 
-/// Every message on the way of a claim and a settlement is lost once, that way and that way,
-/// whole or in half. Whatever is told must be so.
+/// Each message between a claim and a settlement is lost once, in either direction, as a whole or
+/// in part. Every answer must be true.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wherever_the_connection_is_cut_what_is_told_is_so() {
     let Some(server) = shared() else { return };
@@ -180,7 +180,7 @@ async fn cut_once(direct: &PostgresStore, store: &PostgresStore, key: &str) {
     assert_eq!(replay(direct, key).await, key);
 }
 
-/// Polls a future so many times, and drops it. Says whether it came to its end before.
+/// Polls a future a number of times, then drops it. Returns whether it was complete before.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> bool {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -188,7 +188,7 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> bool {
         if future.as_mut().poll(&mut context).is_ready() {
             return true;
         }
-        // Long enough for the answer to the poll before, so that the next poll goes further.
+        // Long enough for a reply to the last poll, so that the next poll makes progress.
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     false
@@ -208,7 +208,7 @@ async fn a_call_that_is_dropped_leaves_nothing_open_and_is_taken_or_not() {
         let claim = request(&key);
         ends += usize::from(dropped_after(polls, store.claim(&claim)).await);
         nothing_is_open(&client, &name).await;
-        // The same token gets the grant that may be there.
+        // The same token gets the grant that may exist.
         let Claim::Granted { lease, .. } = store.claim(&claim).await.unwrap() else { panic!() };
         let holder = onceward_core::Holder { owner: claim.owner, fence: lease.fence };
         let done = || Settlement::Complete(outcome("done"));

@@ -1,7 +1,7 @@
-//! Processes and servers are killed with -9 under load, and what was said is held against what
-//! is there afterwards, by the checker of all histories.
+//! Processes and servers are killed with -9 under load. What they reported is compared with the
+//! store afterwards, by the history checker.
 //!
-//! `ONCEWARD_KILLS=200` for more than the usual few.
+//! Set `ONCEWARD_KILLS=200` for more than the usual few.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use onceward_services::{Postgres, Server, or_skip};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings};
 
-use super::common::{fresh_schema, nobody_is_left, plain, shared, small};
+use super::common::{fresh_schema, plain, sessions_have_ended, shared, small};
 use crate::calls::kills;
 use crate::lives::{Ledger, Life, assert_held, look, work};
 use crate::load::Load;
@@ -18,7 +18,7 @@ const CHILD: &str = "postgres::kill::child";
 /// Lapses between two lives, and hardly ever within one.
 const LEASE: Duration = Duration::from_millis(700);
 
-/// Runs only in the child: claims, has its effect, completes, and says so each time.
+/// Runs only in the child: claims, has its effect, completes, and reports each step.
 #[test]
 fn child() {
     let Some((place, life)) = Life::of_this_process() else { return };
@@ -40,14 +40,14 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let mut ledger = Ledger::default();
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut ledger);
-        nobody_is_left(&client, &name).await;
+        sessions_have_ended(&client, &name).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;
     }
     assert_held(&ledger, kills);
 }
 
-/// Kills the server under load and starts it again, while the same process goes on.
+/// Kills the server under load and starts it again, while the same process continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_acknowledged_is_lost_when_the_server_is_killed() {
     let Some(server) = or_skip(Postgres::default().start()).map(Arc::new) else { return };

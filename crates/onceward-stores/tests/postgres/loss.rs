@@ -1,4 +1,4 @@
-//! A table of records that was emptied: noticed before a claim is granted because of it.
+//! A table of records that was emptied: detected before a claim is granted because of it.
 
 use std::error::Error as _;
 
@@ -15,7 +15,7 @@ fn known_keys() -> Vec<String> {
     (0..171).map(|index| format!("known {index}")).collect()
 }
 
-/// A store with known keys, whose table was emptied since.
+/// A store with known keys, whose table was emptied afterwards.
 async fn emptied(server: &Server, how: &str) -> (PostgresStore, Settings) {
     let settings = small();
     let store = PostgresStore::open(server.url(), settings.clone()).await.unwrap();
@@ -39,7 +39,7 @@ async fn assert_closed(store: &PostgresStore) {
     assert!(refuses.contains("all records in the schema"), "{refuses}");
 }
 
-/// A truncated table was an empty store: 171 of 171 known keys ran again.
+/// A truncated table once counted as an empty store: 171 of 171 known keys ran again.
 #[tokio::test]
 async fn after_the_table_was_emptied_no_process_grants_anything_until_the_loss_is_accepted() {
     let Some(server) = shared() else { return };
@@ -81,7 +81,7 @@ async fn records_that_are_left_are_replayed_and_those_that_come_back_are_too() {
     query(server, &format!("DELETE FROM {table} WHERE operation_name = 'sentinel'")).unwrap();
     assert_eq!(replay(&store, "kept").await, "done");
     assert!(store.claim(&request("new")).await.is_err());
-    // A backup has the sentinel: with it the store is open again.
+    // A backup contains the sentinel, so the store is open again.
     query(server, &format!("TRUNCATE {table}; INSERT INTO {table} SELECT * FROM {scratch}"))
         .unwrap();
     assert!(matches!(store.claim(&request("kept")).await.unwrap(), Claim::Completed { .. }));

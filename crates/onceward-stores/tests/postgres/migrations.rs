@@ -1,4 +1,4 @@
-//! Tables are made once, whoever is at it, and never by a release that is too old for them.
+//! Migrations run once, however many processes start them, and never by a release that is too old.
 
 use std::process::{Command, Stdio};
 
@@ -36,7 +36,7 @@ async fn a_dry_run_tells_the_sql_and_changes_nothing() {
     let there = format!("SELECT to_regclass('{}.schema_version') IS NULL", settings.schema);
     assert_eq!(query(server, &there).unwrap(), "t");
 
-    // What an operator runs by hand is what the store would have run.
+    // The SQL for operators is the SQL that the store runs.
     query(server, &pending).unwrap();
     assert_eq!(PostgresStore::pending_migrations(server.url(), &settings).await.unwrap(), "");
     let by_hand = Settings { migrate: false, ..settings };
@@ -70,8 +70,8 @@ async fn a_newer_schema_is_refused_unless_it_can_be_read() {
     assert_eq!(replay(&newer(1).await.unwrap(), "key").await, "done");
     let refused = newer(98).await.unwrap_err();
     let text = format!(
-        "the schema `{}` is of version 99 and wants a release that knows version 98; this one \
-         knows 3: update it",
+        "the schema `{}` has version 99 and needs a release that knows version 98; this one \
+         knows 3: use a newer release",
         settings.schema
     );
     assert_eq!(refused.to_string(), text);
@@ -79,7 +79,7 @@ async fn a_newer_schema_is_refused_unless_it_can_be_read() {
     assert!(matches!(refused, OpenError::Newer { found: 99, .. }), "{refused}");
 }
 
-/// Runs only in children: migrates the schema that it is given.
+/// Runs only in children: migrates the given schema.
 #[tokio::test]
 async fn child() {
     let Ok(task) = std::env::var(CHILD) else { return };
@@ -108,7 +108,7 @@ async fn processes_that_migrate_at_once_migrate_once() {
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    // One did all of it, here or in a child.
+    // One process did all of it, this one or a child.
     assert!(applied == 0 || applied == 3, "{applied}");
     assert_eq!(versions(server, &schema), "1|records|1\n2|cache_generation|1\n3|sentinel|1");
 }

@@ -1,4 +1,4 @@
-//! What the rows look like, and what becomes of those that this release cannot read.
+//! The content of rows, and rows that this release cannot read.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn a_row_that_cannot_be_read_is_told_and_does_not_hide_the_others() {
     assert!(matches!(store.claim(&request("good")).await.unwrap(), Claim::Completed { .. }));
 }
 
-/// What is foretold at the claim fits at the settlement, so that no index is touched.
+/// The purge time that was predicted at the claim fits at the settlement, so no index is touched.
 #[tokio::test]
 async fn renewals_and_settlements_leave_the_indexes_alone() {
     let Some(server) = shared() else { return };
@@ -95,7 +95,7 @@ async fn renewals_and_settlements_leave_the_indexes_alone() {
     assert!(hot >= 90, "{hot} of {all}");
 }
 
-/// Retention that changes, and records that are open when they were to be purged.
+/// Retention that changes, and records that are still open at their purge time.
 #[tokio::test]
 async fn what_was_foretold_wrongly_is_purged_when_it_is_due() {
     let Some(server) = shared() else { return };
@@ -107,7 +107,7 @@ async fn what_was_foretold_wrongly_is_purged_when_it_is_due() {
     assert_eq!(settle(&store, "long", long, done(), DAY).await.unwrap(), Fenced::Applied(()));
     let first = granted(&store, "short").await;
     assert_eq!(settle(&store, "short", first, done(), short).await.unwrap(), Fenced::Applied(()));
-    // Foretold by the short one before, and still open when that is past.
+    // Predicted by the short retention before, and still open after it.
     let open = granted(&store, "open").await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let purged = store.purge(10).await.unwrap();

@@ -1,4 +1,4 @@
-//! TLS, to a server that lets nobody connect without. Its certificates are made for the test.
+//! TLS, to a server that refuses connections without it. Its certificates are made for the test.
 
 use onceward_services::{Postgres, Server, or_skip};
 use onceward_stores::postgres::{OpenError, PostgresStore, Settings};
@@ -46,7 +46,7 @@ async fn a_store_speaks_tls_to_whom_its_authority_vouches_for() {
     let store = PostgresStore::open(&url, settings.clone()).await.unwrap();
     complete(&store, "key", "done").await;
     assert_eq!(replay(&store, "key").await, "done");
-    // All of its connections do, by sessions of TLS 1.2 or better.
+    // All of its connections use TLS 1.2 or later.
     let (_file, plain) = trusting(&authority);
     let again = PostgresStore::open(&url, Settings { schema: settings.schema, ..plain }).await;
     assert_eq!(replay(&again.unwrap(), "key").await, "done");
@@ -59,7 +59,7 @@ async fn a_server_that_another_authority_vouches_for_is_refused() {
     let (_file, settings) = trusting(&authority());
     let why = refused(&url, settings).await;
     assert!(why.contains("certificate"), "{why}");
-    // Nor does the system know that authority.
+    // The system does not know that authority.
     let why = refused(&url, small()).await;
     assert!(why.contains("UnknownIssuer"), "{why}");
 }

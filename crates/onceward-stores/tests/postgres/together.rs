@@ -1,4 +1,4 @@
-//! Many at once: several stores on one database, calls that share a statement.
+//! Concurrency: several stores on one database, calls that share a statement.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::common::{
     DAY, eventually, id, open, outcome, plain, proxied, replay, request, settle, shared, small,
 };
 
-/// Has a key carried out as an engine would: claims until it is granted or done.
+/// Carries out a key like an engine: claims until it is granted or done.
 async fn carry_out(
     store: &PostgresStore,
     key: &str,
@@ -71,7 +71,7 @@ async fn of_duplicates_at_two_stores_one_has_its_effect_and_all_get_its_outcome(
     assert_eq!((effects.len(), effects.values().max()), (100, Some(&1)));
 }
 
-/// The trap of a batch: one record twice in a statement.
+/// One record twice in a batch.
 #[tokio::test]
 async fn the_same_record_twice_in_a_statement_is_granted_once() {
     let Some(server) = shared() else { return };
@@ -94,7 +94,7 @@ async fn the_same_record_twice_in_a_statement_is_granted_once() {
     assert!(granted.len() == 10 && granted.values().all(|count| *count == 1), "{granted:?}");
 }
 
-/// While one statement is under way, what comes meanwhile goes out as one.
+/// Calls that arrive during a statement are sent as one statement.
 #[tokio::test]
 async fn calls_that_come_together_share_a_statement() {
     let Some(server) = shared() else { return };
@@ -111,7 +111,7 @@ async fn calls_that_come_together_share_a_statement() {
     for task in tasks {
         assert!(matches!(task.await.unwrap(), Claim::Granted { .. }));
     }
-    // Rows of one statement have one xmin.
+    // Rows of one statement have the same xmin.
     let sql = format!("SELECT count(DISTINCT xmin::text) FROM {name}.idempotency_record");
     let statements: i64 = client.query_one(&sql, &[]).await.unwrap().get(0);
     assert!((2..50).contains(&statements), "{statements} statements for 500 claims");
@@ -145,8 +145,8 @@ async fn of_takeovers_at_once_the_fences_increase() {
     assert!(store.get(&id("key")).await.unwrap().unwrap().attempts >= 5);
 }
 
-/// Between the look at a row and the write that came of it, somebody else writes. The write is
-/// held up on its way, so that this happens for sure.
+/// Another store writes between the read of a row and the write that follows from it. The write is
+/// delayed, so that this happens for certain.
 #[tokio::test]
 async fn what_is_settled_between_a_look_and_its_write_is_not_overwritten() {
     let Some(server) = shared() else { return };
@@ -161,7 +161,8 @@ async fn what_is_settled_between_a_look_and_its_write_is_not_overwritten() {
         let Claim::Granted { lease, .. } = direct.claim(&short).await.unwrap() else { panic!() };
         tokio::time::sleep(Duration::from_millis(20)).await;
         let claim = ClaimRequest { lapsed, ..request(key) };
-        // The first one only has the statements prepared, which takes messages of its own.
+        // The first call only makes the driver prepare the statements, which takes messages of its
+        // own.
         if key == "first" {
             assert!(matches!(store.claim(&claim).await.unwrap(), Claim::Unknown { .. }));
             continue;

@@ -20,7 +20,7 @@ use super::common::{
     DAY, eventually, nothing_is_open, outcome, plain, proxied, request, scope, shared, small,
 };
 
-/// A store with a table of the business beside its own.
+/// A store, and a table of the service beside its own.
 struct Shop {
     store: PostgresStore,
     pg: Transactions,
@@ -43,7 +43,7 @@ impl Shop {
         Self::open(server, server.url(), small()).await
     }
 
-    /// Pays once, by a row.
+    /// Pays once, by inserting a row.
     async fn pay(&self, key: &str) -> Result<Done<String>, RunError<String>> {
         self.pg.transact(&intent(key), async |tx| self.insert(tx, key).await).await
     }
@@ -62,7 +62,7 @@ impl Shop {
         self.client.query_one(&sql, &[&key]).await.unwrap().get(0)
     }
 
-    /// Rows of the business and where the record stands, which must fit.
+    /// Compares the rows of the service with the state of the record, which must fit.
     async fn together(&self, key: &str) -> bool {
         let record = self.store.get(&record(key)).await.unwrap();
         let state = record.map(|record| record.state.name());
@@ -137,7 +137,8 @@ async fn a_kept_failure_is_replayed_without_its_rows_and_a_released_one_never_wa
     assert!(!shop.pay("released").await.unwrap().replayed);
 }
 
-/// Its rows are there, its outcome is not: nobody may say that nothing happened.
+/// The rows may be committed, and there is no outcome: the answer must not be that nothing
+/// happened.
 #[tokio::test]
 async fn work_that_commits_by_itself_is_unknown_and_not_done_again() {
     let Some(server) = shared() else { return };
@@ -171,7 +172,7 @@ async fn it_runs_in_a_task_of_its_own() {
     assert!(shop.together("spawned").await);
 }
 
-/// The slow one holds its connection; its retries hold none.
+/// The slow transaction holds its connection; its retries hold none.
 #[tokio::test]
 async fn retries_of_a_slow_key_are_turned_away_at_once_and_keep_nobody_waiting() {
     let Some(server) = shared() else { return };
@@ -202,8 +203,8 @@ async fn retries_of_a_slow_key_are_turned_away_at_once_and_keep_nobody_waiting()
     assert!(shop.pay("slow").await.unwrap().replayed);
 }
 
-/// Pays through a network that has trouble once, and holds what is told against what is there.
-/// Says how many messages were lost, and whether it was committed.
+/// Pays through a network that fails once, and compares the answer with the database. Returns how
+/// many messages were lost, and whether it was committed.
 async fn troubled(
     server: &Server,
     direct: &Shop,
@@ -226,14 +227,14 @@ async fn troubled(
         other => panic!("{key}: {other:?}"),
     };
     let fired = proxy.fired();
-    // A server that hears nothing at all waits for `idle_in_transaction_session_timeout`.
+    // A server that receives nothing waits for `idle_in_transaction_session_timeout`.
     drop((shop, proxy));
     eventually("a retry is answered", async || direct.pay(&key).await.is_ok()).await;
     assert!(direct.together(&key).await, "{key}");
     (fired, committed)
 }
 
-/// Every message of a transaction is lost once, the commit and its reply among them.
+/// Each message of a transaction is lost once, including the commit and its reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wherever_the_connection_is_cut_rows_and_reply_are_there_together_or_neither_is() {
     let Some(server) = shared() else { return };
@@ -253,7 +254,7 @@ async fn wherever_the_connection_is_cut_rows_and_reply_are_there_together_or_nei
     assert!(fired >= 20 && committed > 4 && not > 4);
 }
 
-/// The same with a network that is silent: neither side learns that the other is gone.
+/// The same with a silent network: neither side learns that the other is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_the_network_falls_silent_rows_and_reply_are_there_together_or_neither_is() {
     let Some(server) = shared() else { return };
@@ -273,8 +274,8 @@ async fn where_the_network_falls_silent_rows_and_reply_are_there_together_or_nei
     assert!(fired >= 10 && committed > 0);
 }
 
-/// The commit itself, while it is under way at the server: its reply is lost, or its
-/// connection ends, and the server is asked.
+/// While the commit is in progress at the server, its reply is lost or its connection ends, and the
+/// server is asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_reply_of_the_commit_is_settled_by_asking() {
     let Some(server) = shared() else { return };
@@ -356,7 +357,7 @@ async fn a_claim_in_a_users_own_transaction_counts_with_its_commit() {
     assert!(matches!(claim, Claim::Completed { .. }), "{claim:?}");
 }
 
-/// Panicking work is work whose process dies: nothing of it is there.
+/// Work that panics is like work whose process dies: nothing of it is committed.
 #[tokio::test]
 async fn work_that_panics_never_was() {
     let Some(server) = shared() else { return };

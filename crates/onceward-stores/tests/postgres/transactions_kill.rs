@@ -1,7 +1,7 @@
-//! Our process is killed with -9 inside of `transact`; afterwards every key has one row and a
-//! completed record, or neither.
+//! A process is killed with -9 within `transact`. Afterwards every key has one row and a completed
+//! record, or neither.
 //!
-//! `ONCEWARD_KILLS=200` for more than the usual few.
+//! Set `ONCEWARD_KILLS=200` for more than the usual few.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use onceward_stores::postgres::tokio_postgres::types::Type;
 use onceward_stores::postgres::tokio_postgres::{Client, Transaction};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings, Transactions};
 
-use super::common::{fresh_schema, nobody_is_left, plain, shared, small};
+use super::common::{fresh_schema, plain, sessions_have_ended, shared, small};
 use super::transactions::intent;
 use crate::calls::kills;
 use crate::lives::Life;
@@ -19,7 +19,7 @@ use crate::lives::Life;
 const CHILD: &str = "postgres::transactions_kill::child";
 const TASKS: u32 = 6;
 
-/// Runs only in the child: pays for ever, and says what came of it.
+/// Runs only in the child: pays until it is killed, and reports the results.
 #[test]
 fn child() {
     let Some((place, life)) = Life::of_this_process() else { return };
@@ -44,14 +44,14 @@ fn child() {
 async fn pay_for_ever(pg: &Transactions, schema: &str, life: u32, task: u32) {
     for index in 0_u32.. {
         pay(pg, schema, (life, task, index)).await;
-        // A retry of what an earlier life was at.
+        // Retries a key of an earlier life.
         if let Some(earlier) = life.checked_sub(1 + index % 3) {
             pay(pg, schema, (earlier, task, index % 60)).await;
         }
     }
 }
 
-/// Pays by a row; every fifth fails for good after it has written one.
+/// Inserts a payment; one in five fails for good after that.
 async fn pay(pg: &Transactions, schema: &str, (life, task, index): (u32, u32, u32)) {
     let key = format!("{life}-{task}-{index}");
     let sql = format!("INSERT INTO {schema}.payment VALUES ($1)");
@@ -81,7 +81,7 @@ async fn rows_and_records_agree_when_our_process_is_killed() {
     let mut said: Vec<String> = Vec::new();
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut said);
-        nobody_is_left(&client, &name).await;
+        sessions_have_ended(&client, &name).await;
         agree(&store, &client, &schema, &said).await;
     }
     let (told, paid) = (said.len(), recorded(&store, StateName::Completed).await.len());
@@ -89,7 +89,7 @@ async fn rows_and_records_agree_when_our_process_is_killed() {
     assert!(told > 0 && paid > 0, "the kills hit nothing");
 }
 
-/// One row for each completed record, none for others, and no record without an end.
+/// Checks that completed records have one row, others have none, and no record is open.
 async fn agree(store: &PostgresStore, client: &Client, schema: &Schema, said: &[String]) {
     let sql = format!("SELECT key FROM {schema}.payment ORDER BY key COLLATE \"C\"");
     let rows = client.query(&sql, &[]).await.unwrap();
@@ -107,7 +107,7 @@ async fn agree(store: &PostgresStore, client: &Client, schema: &Schema, said: &[
     }
 }
 
-/// All keys whose record is in that state.
+/// All keys whose record is in this state.
 async fn recorded(store: &PostgresStore, standing: StateName) -> BTreeSet<String> {
     let mut query = Query { standing: Some(standing), ..Query::default() };
     let mut keys = BTreeSet::new();

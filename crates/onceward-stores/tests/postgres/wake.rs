@@ -1,4 +1,4 @@
-//! Waiters are told, by another process's settlement too, and only where somebody waits.
+//! Waiters are notified, also of a settlement in another process, and only where there are any.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn complete(store: &PostgresStore, key: &str, holder: Holder) {
     assert_eq!(settle(store, key, holder, done, DAY).await.unwrap(), Fenced::Applied(()));
 }
 
-/// Whether the row says that somebody waits.
+/// Returns whether the row is marked as awaited.
 async fn is_awaited(server: &Server, settings: &Settings, key: &str) -> bool {
     let sql = format!("SELECT awaited FROM {}.idempotency_record WHERE id = $1", settings.schema);
     let client = plain(server.url()).await;
@@ -32,7 +32,7 @@ async fn a_waiter_is_told(server: &Server, settings: Settings, url: &str) {
     let (changed, mut settled) = (waiter.changed(&key), false);
     let settling = async {
         eventually("it is awaited", async || is_awaited(server, &settings, "key").await).await;
-        // The first notification is only that listening began.
+        // The first notification only says that listening began.
         tokio::time::sleep(Duration::from_millis(200)).await;
         settled = true;
         complete(&owner, "key", holder).await;
@@ -42,7 +42,7 @@ async fn a_waiter_is_told(server: &Server, settings: Settings, url: &str) {
         tokio::select! { () = changed => {}, () = settling => {} }
     };
     timeout(LONG, told).await.expect("told");
-    // What began to listen late looks once for nothing; the next wait is the one that counts.
+    // The start of listening wakes every waiter once; the next wait is the one under test.
     if !settled {
         let again = waiter.changed(&key);
         complete(&owner, "key", holder).await;

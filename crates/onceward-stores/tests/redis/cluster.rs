@@ -1,4 +1,4 @@
-//! A cluster whose nodes and slots move under load.
+//! A cluster whose nodes fail and whose slots move under load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ async fn open(cluster: &RedisCluster, settings: &Settings) -> Arc<RedisStore> {
     Arc::new(RedisStore::open_cluster(cluster.urls(), settings.clone()).await.unwrap())
 }
 
-/// Two processes' worth of stores, and load on them.
+/// Stores of two processes, and load on them.
 async fn loaded(cluster: &RedisCluster) -> ([Arc<RedisStore>; 2], Arc<Load>) {
     let settings = Settings { timeout: Duration::from_secs(5), ..settings() };
     let stores = [open(cluster, &settings).await, open(cluster, &settings).await];
@@ -56,17 +56,17 @@ async fn no_key_has_a_second_effect_when_slots_move_under_load() {
     assert_eq!(moved, 40);
 }
 
-/// Slots of a node that hold something.
+/// Slots of a node that have keys.
 fn slots_with_keys(node: &Server) -> Vec<u16> {
     let holds = |slot: &u16| {
         let count = tell(node, &["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]);
         count != Reply::from("0")
     };
-    // The first node has the first third.
+    // The first node has the first third of the slots.
     (0..5_461).filter(holds).collect()
 }
 
-/// As `redis-cli --cluster reshard` does it, with time for claims in between.
+/// Moves a slot like `redis-cli --cluster reshard`, with time for claims in between.
 async fn move_slot(cluster: &RedisCluster, from: &Server, to: &Server, slot: u16) {
     let slot = slot.to_string();
     let [from_id, to_id] = [from, to].map(|node| text(tell(node, &["CLUSTER", "MYID"])));
@@ -109,8 +109,8 @@ async fn a_failover_that_was_asked_for_loses_nothing_under_load() {
     load.assert_held(&*store).await;
 }
 
-/// What a cluster cannot promise: writes that the replica had not got when it was promoted are
-/// lost. They are counted; keys that were told before and after are well.
+/// A cluster may lose writes that a replica lacked when it was promoted. They are counted; keys
+/// from well before and after are intact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_killed_under_load_is_replaced_and_what_is_lost_is_counted() {
     let Some(cluster) = onceward_services::redis_cluster() else { return };
@@ -134,15 +134,15 @@ async fn a_node_that_is_killed_under_load_is_replaced_and_what_is_lost_is_counte
     println!("{} keys, {refused} refusals, {} second effects", load.completed(), load.duplicates());
 }
 
-/// Calls that a dead node leaves unanswered are said to be perhaps applied, and answered when
-/// its replica has taken over, on the same connections.
+/// Calls that a dead node leaves unanswered fail as perhaps applied. After its replica has taken
+/// over, calls are answered on the same connections.
 #[tokio::test]
 async fn a_node_that_stands_still_is_replaced() {
     let Some(cluster) = onceward_services::redis_cluster() else { return };
     let short = Settings { timeout: Duration::from_millis(800), ..settings() };
     let store = open(&cluster, &short).await;
     complete(&*store, "before", "done").await;
-    // A replica that lacks marks has lost records, and closes the store.
+    // A replica without some markers has lost records, and closes the store.
     let keys = |node: usize| super::common::tell(&cluster.nodes[node], &["DBSIZE"]);
     while keys(1) != keys(4) {
         tokio::time::sleep(Duration::from_millis(20)).await;

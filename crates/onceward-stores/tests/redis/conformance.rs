@@ -1,5 +1,5 @@
-//! The suite of every store: on a server and on a cluster, on the server's clock as it goes and
-//! with time that is made to pass; and sealed.
+//! The conformance suite on a server and on a cluster: on the server's clock, with time that the
+//! test lets pass, and sealed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use proptest::test_runner::TestRunner;
 use super::common::{long, settings, shared, shared_cluster, tell};
 use crate::sealed::common::SealedOver;
 
-/// Where stores are opened.
+/// The kind of server to open stores on.
 #[derive(Clone, Copy)]
 enum Place {
     Server(&'static Server),
@@ -116,15 +116,15 @@ mod sealed {
     onceward_testkit::store_conformance!(or_skip Aged::server().map(SealedOver));
 }
 
-/// Runs random sequences one after the other on servers of their own, which are emptied in
-/// between: making everything older looks at everything.
+/// Runs random sequences one after the other on a server of their own, which is flushed in between:
+/// making records older visits all of them.
 async fn compare(place: Place, cases: usize) {
     let mut runner = TestRunner::default();
     let sequences = model::sequences(60);
     for _ in 0..cases {
         let steps = sequences.new_tree(&mut runner).unwrap().current();
         for server in place.servers() {
-            // Replicas say that they are.
+            // A replica refuses this.
             let _replica = onceward_services::ask(server, &["FLUSHALL"]);
             let _replica = onceward_services::ask(server, &["FUNCTION", "FLUSH"]);
         }

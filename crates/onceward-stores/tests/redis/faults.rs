@@ -1,4 +1,4 @@
-//! Full memory, forgotten scripts, dropped calls, pauses.
+//! Full memory, scripts that the server forgot, dropped calls, pauses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +49,7 @@ async fn when_memory_is_full_claims_are_refused_and_settlements_fit() {
     let verdict = Verdict::Happened(outcome("seen"));
     let evidence = ResolveRequest { id: id(key), fence: holder.fence, verdict, retention: DAY };
     assert_eq!(store.resolve(&evidence).await.unwrap(), Fenced::Applied(()));
-    // A key that is free again is a new claim too.
+    // A claim of a released key is a new claim too.
     let again = store.claim(&request("running 3")).await.unwrap_err();
     assert_eq!(again.kind, StoreErrorKind::Full);
     store.purge(10).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_call_that_is_dropped_is_taken_or_not_and_never_half() {
         let request = request(&key);
         let patience = Duration::from_micros(index * 3);
         let dropped = tokio::time::timeout(patience, store.claim(&request)).await;
-        // The same attempt, again.
+        // The same attempt, repeated.
         let Claim::Granted { lease, attempt: 1, .. } = store.claim(&request).await.unwrap() else {
             panic!("{key}")
         };
@@ -120,7 +120,7 @@ async fn a_server_that_stands_still_is_a_timeout_that_may_have_been_applied() {
         (StoreErrorKind::Timeout, Effect::MayHaveBeenApplied),
         "{error:?}"
     );
-    // The next call takes a new connection, and does not even get that.
+    // The next call needs a new connection, and cannot make one.
     let error = store.claim(&request).await.unwrap_err();
     assert_eq!((error.kind, error.effect), (StoreErrorKind::Timeout, Effect::NotApplied));
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
@@ -131,7 +131,7 @@ async fn a_server_that_stands_still_is_a_timeout_that_may_have_been_applied() {
     assert_eq!(settled, Fenced::Applied(()));
 }
 
-/// On a busy machine the first answers after trouble may be late.
+/// Retries: on a busy machine the first answers after a fault may be late.
 async fn until_it_answers<T, E: std::fmt::Debug>(call: impl AsyncFn() -> Result<T, E>) -> T {
     for _ in 0..50 {
         match call().await {
@@ -196,7 +196,7 @@ async fn who_waits_is_woken_by_a_settlement_on_another_connection() {
         let _ = settle(&owner, &key, holder, done, DAY).await.unwrap();
         tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("woken").unwrap();
     }
-    // What is settled already is not waited for.
+    // A settled record is not waited for.
     waiter.changed(&id("key 0")).await;
 }
 
@@ -212,7 +212,7 @@ async fn waiting_survives_a_restart_of_the_server() {
     };
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.restart().unwrap();
-    // Woken by the new connection already, or by the settlement.
+    // Woken by the new connection or by the settlement.
     until_it_answers(async || {
         settle(&*store, "key", holder, Settlement::Complete(outcome("done")), DAY).await
     })

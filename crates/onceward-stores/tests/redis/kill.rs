@@ -1,7 +1,7 @@
-//! Ends without warning: of our process, which is killed with -9 at random moments, and of the
-//! server, under load. What was said is held against what is there afterwards.
+//! A process is killed with -9 at random times, and a server under load. What they reported is
+//! compared with the store afterwards.
 //!
-//! `ONCEWARD_KILLS=200` for more than the usual few.
+//! Set `ONCEWARD_KILLS=200` for more than the usual few.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::lives::{Ledger, Life, assert_held, look, work};
 use crate::load::Load;
 
 const CHILD: &str = "redis::kill::child";
-/// Long enough for the work, short enough to be waited for after every kill.
+/// Long enough for the work, short enough to wait for after every kill.
 const LEASE: Duration = Duration::from_millis(300);
 
 fn lasting() -> Settings {
     Settings { prefix: "kill".to_owned(), ..settings() }
 }
 
-/// Runs only in the child: claims, has its effect, completes, and says so each time.
+/// Runs only in the child: claims, has its effect, completes, and reports each step.
 #[test]
 fn child() {
     let Some((url, life)) = Life::of_this_process() else { return };
@@ -37,7 +37,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let (mut ledger, kills) = (Ledger::default(), kills(8));
     for life in 0..kills {
         Life::live_and_die(CHILD, server.url(), life, &mut ledger);
-        // Whatever it held has lapsed when the next one begins.
+        // All leases have lapsed when the next life begins.
         tokio::time::sleep(LEASE).await;
         if life % 4 == 2 {
             look(&store, life, &mut ledger).await;

@@ -1,4 +1,4 @@
-//! A server that lost its data: noticed before a claim is granted because of it.
+//! A server that lost its data: detected before a claim is granted because of it.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ async fn after_a_flush_nothing_is_granted_until_an_operator_accepts_the_loss() {
     let late = settle(&store, "running", holder, done, DAY).await.unwrap();
     assert_eq!(late, Fenced::Missing);
 
-    // Also where nobody has looked yet.
+    // Also before any process has noticed the loss.
     assert_eq!(store.accept_loss().await.unwrap(), 1024);
     for key in KEYS {
         complete(&store, key, "anew").await;
@@ -60,7 +60,7 @@ async fn a_loss_that_was_accepted_is_accepted_for_everybody() {
     let settings = settings();
     let (one, two) = (open(&server, &settings).await, open(&server, &settings).await);
     tell(&server, &["FLUSHALL"]);
-    // An operator's process, which takes the server for a new one.
+    // The process of an operator, which takes the server for a new one.
     let operator = open(&server, &settings).await;
     operator.accept_loss().await.unwrap();
     for index in 0..100 {
@@ -100,7 +100,7 @@ async fn a_server_that_comes_back_empty_grants_nothing() {
     let down = store.claim(&request("new")).await.unwrap_err();
     assert_eq!(down.kind, StoreErrorKind::Unavailable, "{down:?}");
     server.start().unwrap();
-    // A connection that died with the server says so once.
+    // The first call fails with the old connection.
     let _lost = store.claim(&request("new")).await;
     assert_closed(&store, &KEYS).await;
 }
@@ -120,11 +120,11 @@ async fn who_knew_the_data_closes_what_a_newcomer_took_for_new() {
     let Some(server) = onceward_services::redis() else { return };
     let settings = settings();
     let knows = open(&server, &settings).await;
-    // As a server that comes back without its files.
+    // Like a server that comes back without its files.
     tell(&server, &["FUNCTION", "FLUSH"]);
     tell(&server, &["FLUSHALL"]);
     let newcomer = open(&server, &settings).await;
-    granted(&newcomer, "granted because nobody told").await;
+    granted(&newcomer, "granted: the server looked new").await;
     assert_closed(&knows, &KEYS).await;
     assert_closed(&newcomer, &KEYS).await;
 }
@@ -145,7 +145,7 @@ async fn what_a_closed_store_still_has_is_replayed() {
     let settings = settings();
     let store = open(&server, &settings).await;
     complete(&store, "done", "done").await;
-    // Only the marks are gone.
+    // Only the markers are gone.
     let script = "for _, key in ipairs(redis.call('KEYS', '*:mark')) do redis.call('DEL', key) end";
     tell(&server, &["EVAL", script, "0"]);
     assert_closed(&store, &["new"]).await;
@@ -166,7 +166,7 @@ async fn a_node_of_a_cluster_that_came_back_empty_closes_the_whole_store() {
     }
 }
 
-/// Waits for something that a store notices by itself.
+/// Waits until a store has noticed something by itself.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let waiting = async {
         while !is_so().await {
@@ -187,7 +187,7 @@ async fn complete_known(store: &RedisStore) {
     }
 }
 
-/// The claims of known keys that were granted again.
+/// The number of known keys that were granted again.
 async fn granted_again(store: &RedisStore) -> usize {
     let mut again = 0;
     for key in known_keys() {
@@ -197,8 +197,8 @@ async fn granted_again(store: &RedisStore) -> usize {
     again
 }
 
-/// A gateway that was restarted after a flush, before anything was claimed, took the server for a
-/// new one: 115 of 120 known keys ran again.
+/// A gateway that was restarted after a flush, before any claim, once took the server for a new
+/// one: 115 of 120 known keys ran again.
 #[tokio::test]
 async fn a_process_that_starts_after_an_unseen_flush_grants_no_known_key() {
     let Some(server) = onceward_services::redis() else { return };
@@ -217,7 +217,7 @@ async fn a_process_that_starts_after_an_unseen_flush_grants_no_known_key() {
     granted(&store, "known 7").await;
 }
 
-/// The library on the server is of one prefix and one database.
+/// The library belongs to one prefix and one database.
 #[tokio::test]
 async fn another_store_on_a_flushed_server_is_new() {
     let Some(server) = onceward_services::redis() else { return };
@@ -228,7 +228,7 @@ async fn another_store_on_a_flushed_server_is_new() {
     granted(&RedisStore::open(&second, settings()).await.unwrap(), "key").await;
 }
 
-/// The quarantine closed bucket by bucket, as claims came to them.
+/// The quarantine once closed bucket by bucket, as claims reached them.
 #[tokio::test]
 async fn the_first_sign_of_loss_closes_all_buckets() {
     let Some(server) = onceward_services::redis() else { return };
@@ -260,7 +260,7 @@ async fn refuses_because(store: &RedisStore, why: &str) -> bool {
     store.health().await.unwrap().refuses.is_some_and(|refuses| refuses.contains(why))
 }
 
-/// Eviction that was switched on while the store was open let 40 keys run twice.
+/// Eviction that was switched on while a store was open once let 40 keys run twice.
 #[tokio::test]
 async fn eviction_that_is_switched_on_closes_the_store_until_it_is_off() {
     let Some(server) = onceward_services::redis() else { return };
@@ -289,7 +289,7 @@ async fn keys_that_were_evicted_are_a_loss_also_when_eviction_is_off_again() {
     let settings = settings();
     let (store, other) = (open(&server, &settings).await, open(&server, &settings).await);
     complete_known(&store).await;
-    // Settled records and no marks: only the server's count of evicted keys tells.
+    // Settled records and no markers: only the server's count of evicted keys shows the loss.
     tell(&server, &["CONFIG", "SET", "maxmemory-policy", "volatile-random"]);
     tell(&server, &["CONFIG", "SET", "maxmemory", "1mb"]);
     let stats = || format!("{:?}", tell(&server, &["INFO", "stats"]));
@@ -312,7 +312,7 @@ async fn no_key_has_a_second_effect_when_the_server_is_flushed_under_load() {
     let stores = [open(&server, &settings).await, open(&server, &settings).await].map(Arc::new);
     let load =
         Load::on(stores.map(|store| store as _), Duration::from_secs(10), Duration::from_millis(1));
-    // Every client sends its key again and again, before and after.
+    // Every client repeats its key, before and after.
     let keys: Vec<_> = (0..400).map(|index| format!("key {index}")).collect();
     let clients: Vec<_> = keys
         .iter()

@@ -1,4 +1,5 @@
-//! Between the store and its server: what is lost, cut, halved or late, and what is said of it.
+//! Faults between the store and its server: messages that are lost, cut, halved or late, and the
+//! errors that follow.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use onceward_testkit::proxy::{Proxy, Trouble, Way};
 
 use super::common::{DAY, granted, id, outcome, request, settings, settle, shared};
 
-/// A store behind a proxy, its scripts known to the server, and one past it.
+/// A store behind a proxy, whose scripts the server knows, and another one past the proxy.
 async fn behind_a_proxy(server: &Server) -> (Proxy, RedisStore, RedisStore) {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     let proxy = Proxy::to(address).await.unwrap();
@@ -69,7 +70,7 @@ async fn a_request_that_was_lost_on_its_way_is_told_as_perhaps_applied() {
     let request = request("key");
     proxy.on_nth(1, Way::Request, Trouble::Cut);
     let error = store.claim(&request).await.unwrap_err();
-    assert_eq!(error.effect, Effect::MayHaveBeenApplied, "nobody here can know");
+    assert_eq!(error.effect, Effect::MayHaveBeenApplied, "the reply is lost");
     assert_eq!(direct.get(&id("key")).await.unwrap(), None);
     assert!(matches!(store.claim(&request).await.unwrap(), Claim::Granted { .. }));
 }
@@ -80,7 +81,7 @@ async fn without_a_connection_nothing_was_applied() {
     let (proxy, store, direct) = behind_a_proxy(server).await;
     proxy.shut().await;
     let request = request("key");
-    // The first call finds out that the connection is gone.
+    // The first call finds that the connection is gone.
     let _lost = store.claim(&request).await;
     for _ in 0..3 {
         let error = store.claim(&request).await.unwrap_err();
@@ -105,7 +106,8 @@ async fn a_server_that_is_down_was_not_asked() {
     assert!(matches!(store.claim(&request).await.unwrap(), Claim::Granted { .. }));
 }
 
-/// Whatever reply is lost, of whichever call: the same words, sent again, mean the same.
+/// Whatever reply is lost, of whichever call: repeated with the same arguments, the call means the
+/// same.
 #[tokio::test]
 async fn every_reply_of_a_life_may_be_lost() {
     let Some(server) = shared() else { return };

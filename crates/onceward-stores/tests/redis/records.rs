@@ -1,4 +1,4 @@
-//! Records as they lie on the server, and records that cannot be read.
+//! Records as the server stores them, and records that cannot be read.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ async fn opened() -> Option<(&'static Server, RedisStore, String)> {
     Some((server, RedisStore::open(server.url(), settings).await.unwrap(), prefix))
 }
 
-/// What a key is called; its tag is the first ten bits of its id.
+/// The name of a key; its hash tag is the first ten bits of its id.
 fn name(prefix: &str, key: &str) -> String {
     let id = id(key);
     let [first, second, ..] = *id.as_bytes();
@@ -74,7 +74,7 @@ async fn a_record_is_a_hash_that_people_can_read() {
     assert!(!found.contains_key("lease_until"), "{found:#?}");
 }
 
-/// Milliseconds that a key has left; -1 is for ever.
+/// Milliseconds that a key has left; -1 means that it never expires.
 fn left(server: &Server, name: &str) -> i64 {
     match tell(server, &["PTTL", name]) {
         Reply::Text(digits) => digits.parse().unwrap(),
@@ -181,7 +181,7 @@ async fn a_record_that_is_due_and_cannot_be_read_does_not_stop_the_purge() {
 async fn fences_increase_when_records_vanish_and_the_clock_was_set_back() {
     let Some((server, store, prefix)) = opened().await else { return };
     let first = granted(&store, "key").await;
-    // As if the clock had been an hour ahead: the mark remembers the highest fence.
+    // As if the clock had been an hour ahead: the marker remembers the highest fence.
     let mark = name(&prefix, "key").rsplit_once(':').map(|(tag, _)| format!("{tag}:mark")).unwrap();
     let ahead = first.fence.0 + 3_600_000;
     tell(server, &["HSET", &mark, "fence", &ahead.to_string()]);

@@ -1,4 +1,4 @@
-//! Servers that are not safe for records, or do not let us in.
+//! Servers that are not safe for records, or refuse the login.
 
 use onceward_core::StoreErrorKind;
 use onceward_services::{Redis, or_skip};

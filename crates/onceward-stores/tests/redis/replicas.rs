@@ -1,4 +1,4 @@
-//! Replicas: waiting for them, and what is lost when one is promoted that was behind.
+//! Replicas: waiting for them, and what is lost when one is promoted that lags.
 
 use std::error::Error as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,14 +14,14 @@ use onceward_testkit::proxy::{Proxy, Trouble, Way};
 
 use super::common::{DAY, complete, granted, id, outcome, replay, request, settings, settle, tell};
 
-/// Settings that wait as long for a replica as a call may take: other tests make the machine slow.
+/// Settings that wait for a replica as long as a call may take: other tests make the machine slow.
 fn patient() -> Settings {
     let settings = settings();
     let wait = Wait { replicas: 1, timeout: settings.timeout - Duration::from_secs(1) };
     Settings { wait: Some(wait), connections: 4, ..settings }
 }
 
-/// The same store as with these settings, which waits for a moment only.
+/// The same store, with a short wait for replicas.
 fn impatient(settings: &Settings) -> Settings {
     let wait = Wait { replicas: 1, timeout: Duration::from_millis(200) };
     Settings { wait: Some(wait), ..settings.clone() }
@@ -52,7 +52,7 @@ async fn a_claim_that_no_replica_has_in_time_is_an_error_until_one_has_it() {
     let request = request("key");
     let short = Unreplicated { acknowledged: 0, wanted: 1 };
     for _ in 0..3 {
-        // Also when it is sent again, which changes nothing: still no replica has it.
+        // Also for a repeated call, which changes nothing: no replica has it yet.
         assert_eq!(unreplicated(&store.claim(&request).await.unwrap_err()), short);
         let done = Settlement::Complete(outcome("done"));
         let error = settle(&store, "before", holder, done, DAY).await.unwrap_err();
@@ -92,7 +92,7 @@ async fn settings_that_wait_longer_than_a_call_may_take_are_refused() {
     assert!(matches!(error, OpenError::Setting { setting: "wait", .. }), "{error:?}");
 }
 
-/// Waits until the replica has all that the primary has.
+/// Waits until the replica has all writes of the primary.
 async fn until_replicated(pair: &RedisPair) {
     let size = |server| tell(server, &["DBSIZE"]);
     for _ in 0..500 {
@@ -104,8 +104,8 @@ async fn until_replicated(pair: &RedisPair) {
     panic!("the replica does not follow");
 }
 
-/// What this store cannot promise, shown: the claims that a replica lacked when it was promoted
-/// are granted again. Whoever held one learns it at the next renewal.
+/// A limit of this store: claims that a replica lacked when it was promoted are granted again.
+/// Their holders learn it at the next renewal.
 #[tokio::test]
 async fn a_replica_that_is_promoted_without_the_last_claims_grants_them_again() {
     let Some(pair) = onceward_services::redis_with_replica() else { return };

@@ -1,5 +1,5 @@
-//! TLS, with certificates of nobody: `tls/` holds a key that is worth nothing, and the authority
-//! whose own key was thrown away.
+//! TLS, with certificates made for tests: `tls/` has a key without any use, and the certificate of
+//! an authority whose key was deleted.
 
 use std::net::TcpListener;
 
@@ -15,7 +15,7 @@ const KEY: &str = include_str!("tls/key.pem");
 /// A server that speaks TLS at a second port.
 fn server(clients: &str) -> Option<(Server, String)> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    // The server may run as another user, who reads what everybody may.
+    // The server may run as another user, so the files are readable for all.
     let file = |name| concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis/tls/").to_owned() + name;
     let redis = Redis::default()
         .setting("tls-port", &port.to_string())

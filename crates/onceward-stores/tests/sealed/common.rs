@@ -1,4 +1,4 @@
-//! Keys, outcomes, and short words for what tests do to stores.
+//! Keys, outcomes, and short functions for tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use onceward_core::{
     Claim, Fenced, FullStore, Holder, Outcome, SettleRequest, Settlement, StoreError, Tag,
 };
-use onceward_stores::sealed::{Keys, SealError, Sealed};
+use onceward_stores::sealed::{Keys, SealError, SealedStore};
 use onceward_testkit::conformance::{Harness, Traits};
 
 pub(crate) use crate::calls::{DAY, granted, id, request, scope};
@@ -15,7 +15,7 @@ pub(crate) use crate::calls::{DAY, granted, id, request, scope};
 pub(crate) const A: &str = "a:q83vEjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJA=";
 pub(crate) const B: &str = "b:EjRWeJCrze8SNFZ4kKvN7xI0VniQq83vEjRWeJCrze8=";
 
-/// Keys in the order that they are given, so that the first one seals.
+/// Keys in the given order: the first one seals.
 pub(crate) fn keys(lines: &[&str]) -> Keys {
     Keys::parse(&lines.join("\n")).unwrap()
 }
@@ -42,7 +42,7 @@ pub(crate) async fn complete(store: &dyn FullStore, key: &str, text: &str) -> Ho
     holder
 }
 
-/// What a key replays.
+/// Returns the outcome that a key replays.
 pub(crate) async fn replay(store: &dyn FullStore, key: &str) -> Result<Outcome, StoreError> {
     match store.claim(&request(key)).await? {
         Claim::Completed { outcome, .. } => Ok(outcome),
@@ -60,7 +60,7 @@ impl<H: Harness> Harness for SealedOver<H> {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        Arc::new(Sealed::new(self.0.open().await, keys(&[A])))
+        Arc::new(SealedStore::new(self.0.open().await, keys(&[A])))
     }
 
     async fn pass(&self, duration: Duration) {
@@ -68,7 +68,7 @@ impl<H: Harness> Harness for SealedOver<H> {
     }
 }
 
-/// What a sealed store complained about.
+/// The error of a sealed store.
 pub(crate) fn sealing(error: &StoreError) -> &SealError {
     let source = error.source.as_deref().expect("a source");
     source.downcast_ref().unwrap_or_else(|| panic!("{source}"))

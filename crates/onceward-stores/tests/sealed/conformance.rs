@@ -1,5 +1,5 @@
-//! The suite of every store, over memory: sealed with and without compression, and by two
-//! nodes in the middle of a change of keys.
+//! The conformance suite over memory: sealed with and without compression, and by two nodes in the
+//! middle of a change of keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use onceward_core::{
     Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats,
     Store, StoreAdmin, StoreError,
 };
-use onceward_stores::sealed::{Compression, Sealed, Sealing};
+use onceward_stores::sealed::{Compression, SealedStore, Sealing};
 use onceward_testkit::conformance::{Harness, ManualHarness};
 use onceward_testkit::model;
 use proptest::prelude::ProptestConfig;
@@ -25,24 +25,24 @@ fn memory(clock: Arc<dyn Clock>) -> Arc<MemoryStore> {
 fn over_memory(compression: Compression) -> impl Harness {
     ManualHarness::new(move |clock| {
         let sealing = Sealing { compression, ..keys(&[A]).into() };
-        Arc::new(Sealed::new(memory(clock), sealing))
+        Arc::new(SealedStore::new(memory(clock), sealing))
     })
 }
 
-/// Two nodes on one store that seal with different keys and take turns: whatever one of
-/// them says, the other one has to understand.
+/// Two nodes on one store, which seal with different keys and take turns: each has to understand
+/// what the other wrote.
 pub(crate) struct TwoNodes<S> {
-    nodes: [Sealed<S>; 2],
+    nodes: [SealedStore<S>; 2],
     turn: AtomicUsize,
 }
 
 impl<S> TwoNodes<S> {
     pub(crate) fn new(inner: &Arc<S>) -> Self {
-        let node = |lines: &[&str]| Sealed::new(Arc::clone(inner), keys(lines));
+        let node = |lines: &[&str]| SealedStore::new(Arc::clone(inner), keys(lines));
         Self { nodes: [node(&[A, B]), node(&[B, A])], turn: AtomicUsize::new(0) }
     }
 
-    fn next(&self) -> &Sealed<S> {
+    fn next(&self) -> &SealedStore<S> {
         &self.nodes[self.turn.fetch_add(1, Ordering::Relaxed) % 2]
     }
 }
@@ -109,13 +109,13 @@ mod by_two_nodes_that_change_keys {
     onceward_testkit::store_conformance!(two_nodes());
 }
 
-/// A store inside may be any, known only at run time.
+/// The inner store may be one that is known only at run time.
 mod over_a_shared_store {
     use super::*;
 
     onceward_testkit::store_conformance!(ManualHarness::new(|clock| {
         let inner: Arc<dyn FullStore> = memory(clock);
-        Arc::new(Sealed::new(inner, keys(&[A])))
+        Arc::new(SealedStore::new(inner, keys(&[A])))
     }));
 }
 

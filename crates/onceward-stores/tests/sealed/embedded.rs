@@ -1,12 +1,12 @@
-//! The suite over the embedded store, and what is in its files.
+//! The conformance suite over the embedded store, and the content of its files.
 
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use onceward_core::Clock;
-use onceward_stores::embedded::{EmbeddedStore, Settings, Surroundings};
-use onceward_stores::sealed::Sealed;
+use onceward_stores::embedded::{EmbeddedStore, Environment, Settings};
+use onceward_stores::sealed::SealedStore;
 use onceward_testkit::conformance::{Harness, ManualHarness};
 use onceward_testkit::model;
 use proptest::prelude::ProptestConfig;
@@ -18,8 +18,8 @@ use super::conformance::{TwoNodes, compare};
 
 fn open(directory: &Path, clock: Arc<dyn Clock>) -> Arc<EmbeddedStore> {
     let settings = Settings { reserve_bytes: 0, ..Settings::small() };
-    let surroundings = Surroundings { clock, ..Surroundings::default() };
-    Arc::new(EmbeddedStore::open_in(directory, settings, surroundings).unwrap())
+    let environment = Environment { clock, ..Environment::default() };
+    Arc::new(EmbeddedStore::open_in(directory, settings, environment).unwrap())
 }
 
 /// Directories that live as long as their harness, which outlives its stores.
@@ -37,7 +37,7 @@ impl Directories {
 
 fn one_node() -> impl Harness {
     let directories = Directories::default();
-    ManualHarness::new(move |clock| Arc::new(Sealed::new(directories.open(clock), keys(&[A]))))
+    ManualHarness::new(move |clock| Arc::new(SealedStore::new(directories.open(clock), keys(&[A]))))
 }
 
 fn two_nodes() -> impl Harness {
@@ -83,11 +83,12 @@ async fn no_file_holds_anything_of_a_sealed_outcome() {
     let clock = || Arc::new(onceward_core::SystemAmbient::new());
     let embedded = open(directory.path(), clock());
     complete(&*embedded, "plain", "canary of the open").await;
-    complete(&Sealed::new(Arc::clone(&embedded), keys(&[A])), "sealed", "canary of the shut").await;
+    complete(&SealedStore::new(Arc::clone(&embedded), keys(&[A])), "sealed", "canary of the shut")
+        .await;
     embedded.compact(|_| {}).await.unwrap();
     drop(embedded);
     assert!(any_file_holds(directory.path(), b"canary of the open"), "the search finds");
     assert!(!any_file_holds(directory.path(), b"canary of the shut"));
-    let store = Sealed::new(open(directory.path(), clock()), keys(&[B, A]));
+    let store = SealedStore::new(open(directory.path(), clock()), keys(&[B, A]));
     assert_eq!(replay(&store, "sealed").await.unwrap(), outcome("canary of the shut"));
 }

@@ -1,4 +1,4 @@
-//! Where keys come from, and what is said when they do not.
+//! Reading keys, and the errors of keys that cannot be read.
 
 use std::error::Error;
 use std::fs;
@@ -6,11 +6,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use onceward_core::MemoryStore;
-use onceward_stores::sealed::{KeyProblem, Keys, KeysError, Sealed, Sealing};
+use onceward_stores::sealed::{KeyProblem, Keys, KeysError, SealedStore, Sealing};
 
 use super::common::{A, B};
 
-/// Every text of an error, its sources included.
+/// All texts of an error and its sources.
 fn texts(error: &dyn Error) -> String {
     let source = error.source().map(texts).unwrap_or_default();
     format!("{error} {error:?} {source}")
@@ -102,7 +102,7 @@ fn every_mistake_names_its_line() {
     assert!(text.starts_with(&format!("{}, line 2: ", file.path().display())), "{text}");
 }
 
-/// Whatever part of a line a mistake puts where an id belongs, it may be the key.
+/// Whatever part of a line stands in the place of an id by mistake, it may be the key.
 #[test]
 fn no_error_shows_any_of_the_text() {
     let secret = &A[2..];
@@ -129,13 +129,13 @@ fn no_error_shows_any_of_the_text() {
 fn debug_shows_ids_and_no_key() {
     let keys = Keys::parse(&[A, B].join("\n")).unwrap();
     let sealing = Sealing::from(keys.clone());
-    let store = Sealed::new(Arc::new(MemoryStore::new()), sealing.clone());
+    let store = SealedStore::new(Arc::new(MemoryStore::new()), sealing.clone());
     for shown in [format!("{keys:?}"), format!("{sealing:?}"), format!("{store:#?}")] {
         assert!(shown.contains("sealing: \"a\"") && shown.contains("\"b\""), "{shown}");
         for secret in [&A[2..], &B[2..]] {
             assert!(!shown.contains(&secret[..6]), "{shown}");
         }
-        // Nor as numbers.
+        // Not as numbers either.
         assert!(!shown.contains("171") && !shown.contains("0xab"), "{shown}");
     }
 }

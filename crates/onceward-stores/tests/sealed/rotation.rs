@@ -1,4 +1,4 @@
-//! Keys come and go.
+//! Keys that are added and removed.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use onceward_core::{
     Fenced, MemoryStore, ResolveRequest, Settlement, StateName, StoreAdmin as _, StoreErrorKind,
     Verdict,
 };
-use onceward_stores::sealed::{SealProblem, Sealed};
+use onceward_stores::sealed::{SealProblem, SealedStore};
 use onceward_testkit::faulty::{Call, Fault, FaultyStore};
 
 use super::common::{A, B, DAY, complete, granted, id, keys, outcome, replay, sealing, settle};
 
-fn node(inner: &Arc<MemoryStore>, lines: &[&str]) -> Sealed<MemoryStore> {
-    Sealed::new(Arc::clone(inner), keys(lines))
+fn node(inner: &Arc<MemoryStore>, lines: &[&str]) -> SealedStore<MemoryStore> {
+    SealedStore::new(Arc::clone(inner), keys(lines))
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn a_missing_key_is_named_with_what_to_do() {
     let text = sealing(&error).to_string();
     assert!(text.contains("is sealed with key `a`") && text.contains("give `a` again"), "{text}");
     assert!(text.contains(&id("k").to_string()), "{text}");
-    // Given again, it is read again.
+    // Given again, the key opens again.
     assert_eq!(replay(&node(&inner, &[B, A]), "k").await.unwrap(), outcome("done"));
 }
 
@@ -87,12 +87,13 @@ async fn a_grant_is_settled_by_a_process_that_did_not_see_it() {
     assert_eq!(replay(&node(&inner, &[A]), "k").await.unwrap(), outcome("done"));
 }
 
-/// A settlement is one call of the inner store, also when it is sent again: no look before
+/// A settlement is one call of the inner store, also when it is repeated: no read before or after
+/// it, which could fail where the settlement itself would not.
 /// it or after it, which could fail where the settlement itself would not.
 #[tokio::test]
 async fn settling_needs_no_other_call_of_the_store() {
     let inner = Arc::new(FaultyStore::new(|| Arc::new(MemoryStore::new())));
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     let holder = granted(&store, "k").await;
     inner.on_every(Call::Admin, Fault::Fail);
     inner.on_next(1, Call::Settle, Fault::LoseReply);

@@ -1,4 +1,4 @@
-//! What whoever can write to the store can do: destroy an outcome, and nothing else.
+//! A writer of the store can destroy an outcome, and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use onceward_core::{
     RecordId, RenewRequest, ResolveRequest, SettleRequest, Settled, Settlement, State, Stats,
     Store, StoreAdmin, StoreError, StoreErrorKind, Tag,
 };
-use onceward_stores::sealed::{Compression, Plain, SealProblem, Sealed, Sealing};
+use onceward_stores::sealed::{Compression, Plain, SealProblem, SealedStore, Sealing};
 use onceward_testkit::clock::ManualClock;
 use parking_lot::Mutex;
 
@@ -21,7 +21,7 @@ use super::common::{
 
 type Change = Box<dyn Fn(Ended, Outcome) -> (Ended, Outcome) + Send + Sync>;
 
-/// A store whose outcomes somebody changes behind our back.
+/// A store whose outcomes are changed behind the decorator.
 struct Tampered {
     inner: MemoryStore,
     clock: ManualClock,
@@ -39,7 +39,7 @@ impl Tampered {
         *self.change.lock() = Box::new(change);
     }
 
-    /// From now on the store holds these bytes, for whatever it is asked.
+    /// From now on all outcomes of the store have these bytes.
     fn change_bytes(&self, bytes: impl Into<Bytes>) {
         let bytes = bytes.into();
         self.change(move |ended, it| (ended, Outcome { bytes: bytes.clone(), ..it }));
@@ -58,7 +58,7 @@ impl Tampered {
         Record { state, ..record }
     }
 
-    /// What is stored under a key.
+    /// The stored outcome of a key.
     async fn stored(&self, key: &str) -> Outcome {
         let record = self.inner.get(&id(key)).await.unwrap().unwrap();
         record.state.outcome().unwrap().clone()
@@ -110,7 +110,7 @@ impl StoreAdmin for Tampered {
     }
 }
 
-/// Every way of reading a key's outcome fails, as something that is there and unreadable.
+/// Checks that every way of reading a key's outcome fails, as undecodable.
 async fn refused(store: &dyn FullStore, key: &str) -> SealProblem {
     let claim = store.claim(&request(key)).await.expect_err("a claim");
     let get = store.get(&id(key)).await.expect_err("a look");
@@ -130,7 +130,7 @@ async fn every_flipped_bit_is_an_error() {
     for (compression, text) in [(Compression::Off, "done"), (Compression::Above(0), "aaaa")] {
         let inner = Tampered::new();
         let sealing = Sealing { compression, ..keys(&[A]).into() };
-        let store = Sealed::new(Arc::clone(&inner), sealing);
+        let store = SealedStore::new(Arc::clone(&inner), sealing);
         complete(&store, "k", &text.repeat(16)).await;
         let sealed = inner.stored("k").await.bytes;
         for bit in 0..sealed.len() * 8 {
@@ -147,7 +147,7 @@ async fn every_flipped_bit_is_an_error() {
 #[tokio::test]
 async fn every_truncation_and_every_addition_is_an_error() {
     let inner = Tampered::new();
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     complete(&store, "k", &"done ".repeat(1_000)).await;
     let sealed = inner.stored("k").await.bytes;
     for end in 0..sealed.len() {
@@ -163,7 +163,7 @@ async fn every_truncation_and_every_addition_is_an_error() {
 #[tokio::test]
 async fn an_outcome_moved_to_another_record_does_not_open() {
     let inner = Tampered::new();
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     complete(&store, "mine", "mine").await;
     complete(&store, "yours", "yours").await;
     inner.change_bytes(inner.stored("yours").await.bytes);
@@ -175,7 +175,7 @@ async fn an_outcome_moved_to_another_record_does_not_open() {
 #[tokio::test]
 async fn an_earlier_outcome_of_the_same_key_does_not_open() {
     let inner = Tampered::new();
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     complete(&store, "k", "last week").await;
     let earlier = inner.stored("k").await.bytes;
     inner.clock.advance(DAY.keep + Duration::from_secs(1));
@@ -188,7 +188,7 @@ async fn an_earlier_outcome_of_the_same_key_does_not_open() {
 #[tokio::test]
 async fn a_failure_is_not_passed_off_as_a_success() {
     let inner = Tampered::new();
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     let holder = granted(&store, "k").await;
     let failed = settle(&store, "k", holder, Settlement::Fail(outcome("no funds"))).await.unwrap();
     assert_eq!(failed, Fenced::Applied(()));
@@ -199,10 +199,10 @@ async fn a_failure_is_not_passed_off_as_a_success() {
 #[tokio::test]
 async fn an_outcome_does_not_open_for_another_request() {
     let inner = Tampered::new();
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     complete(&store, "k", "done").await;
-    // The fingerprint in the store is changed, so that it fits another request: the inner
-    // store would replay.
+    // The fingerprint in the store is changed to that of another request, to which the inner store
+    // would replay.
     let record = inner.inner.get(&id("k")).await.unwrap().unwrap();
     let other = Fingerprint::of_parts(&[b"other"]);
     let shelf = onceward_testkit::open_store::OpenStore::new(Arc::new(inner.clock.clone()));
@@ -211,7 +211,7 @@ async fn an_outcome_does_not_open_for_another_request() {
     let holder = onceward_core::Holder { owner: request.owner, fence: lease.fence };
     let stored = Settlement::Complete(record.state.outcome().unwrap().clone());
     assert_eq!(settle(&shelf, "k", holder, stored).await.unwrap(), Fenced::Applied(()));
-    let store = Sealed::new(Arc::new(shelf), keys(&[A]));
+    let store = SealedStore::new(Arc::new(shelf), keys(&[A]));
     let error = store.claim(&request).await.unwrap_err();
     assert_eq!(sealing(&error).problem, SealProblem::Forged { id: "a".into() });
 }
@@ -219,26 +219,26 @@ async fn an_outcome_does_not_open_for_another_request() {
 #[tokio::test]
 async fn another_key_under_the_same_id_does_not_open() {
     let inner = Tampered::new();
-    complete(&Sealed::new(Arc::clone(&inner), keys(&[A])), "k", "done").await;
+    complete(&SealedStore::new(Arc::clone(&inner), keys(&[A])), "k", "done").await;
     let other = format!("a:{}", &B[2..]);
-    let store = Sealed::new(inner, keys(&[&other]));
+    let store = SealedStore::new(inner, keys(&[&other]));
     let problem = refused(&store, "k").await;
     assert_eq!(problem, SealProblem::Forged { id: "a".into() });
-    assert!(problem.to_string().contains("key `a` is another one now"), "{problem}");
+    assert!(problem.to_string().contains("`a` names another key now"), "{problem}");
 }
 
 #[tokio::test]
 async fn an_unsealed_outcome_is_refused_unless_it_is_asked_for() {
     let inner = Tampered::new();
     complete(&*inner, "k", "from before").await;
-    let careful = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let careful = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     let problem = refused(&careful, "k").await;
     assert_eq!(problem, SealProblem::Plain { tag: "text/v1".into() });
     assert!(problem.to_string().contains("Plain::Read"), "{problem}");
     let sealing = Sealing { plain: Plain::Read, ..keys(&[A]).into() };
-    let migrating = Sealed::new(Arc::clone(&inner), sealing);
+    let migrating = SealedStore::new(Arc::clone(&inner), sealing);
     assert_eq!(replay(&migrating, "k").await.unwrap(), outcome("from before"));
-    // What is sealed and broken is not read as plain.
+    // An outcome that is sealed and broken is not read as a plain one.
     complete(&migrating, "new", "sealed").await;
     assert_ne!(inner.stored("new").await.tag, outcome("").tag);
     inner.change_bytes("garbage");
@@ -249,7 +249,7 @@ async fn an_unsealed_outcome_is_refused_unless_it_is_asked_for() {
 async fn a_reader_without_keys_never_takes_a_seal_for_a_reply() {
     let inner = Tampered::new();
     let holder = granted(&*inner, "json").await;
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     let reply = Settlement::Complete(Outcome::json("paid").unwrap());
     assert_eq!(settle(&store, "json", holder, reply).await.unwrap(), Fenced::Applied(()));
     let bare = replay(&*inner, "json").await.unwrap();
@@ -261,7 +261,7 @@ async fn a_reader_without_keys_never_takes_a_seal_for_a_reply() {
 #[tokio::test]
 async fn nothing_runs_where_the_outcome_does_not_open() {
     let inner = Tampered::new();
-    let store = Arc::new(Sealed::new(Arc::clone(&inner), keys(&[A])));
+    let store = Arc::new(SealedStore::new(Arc::clone(&inner), keys(&[A])));
     let engine = Engine::new(store);
     let (key, fingerprint) = (Key::new("k").unwrap(), Fingerprint::of_parts(&[b"request"]));
     let intent = Intent::new(scope(), key, fingerprint);
@@ -279,7 +279,7 @@ async fn nothing_runs_where_the_outcome_does_not_open() {
 #[tokio::test]
 async fn a_listing_names_what_does_not_open_beside_what_does() {
     let inner = Tampered::new();
-    let store = Sealed::new(Arc::clone(&inner), keys(&[A]));
+    let store = SealedStore::new(Arc::clone(&inner), keys(&[A]));
     for key in 0..5 {
         complete(&store, &key.to_string(), "done").await;
     }

@@ -1,22 +1,22 @@
-//! Two tiers, and short words for what tests do to them.
+//! Two tiers, and short functions for tests.
 
 use std::sync::Arc;
 
 use onceward_services::{Reply, Server};
 use onceward_stores::postgres::PostgresStore;
-use onceward_stores::tiered::{Settings, Tiered};
+use onceward_stores::tiered::{Settings, TieredStore};
 
 use crate::postgres::common as postgres;
 use crate::redis::common as redis;
 
-/// Settings with a prefix that nobody else has.
+/// Settings with a prefix of their own.
 pub(crate) fn settings() -> Settings {
     let prefix = postgres::fresh_name("cache");
-    // Long: other tests make the machine slow.
+    // Long, as other tests make the machine slow.
     Settings { prefix, timeout: std::time::Duration::from_secs(5), ..Settings::default() }
 }
 
-/// A schema on the shared PostgreSQL, behind the shared Redis or another.
+/// A schema on the shared PostgreSQL, behind the shared Redis or another one.
 pub(crate) struct Tiers {
     pub(crate) redis: &'static Server,
     pub(crate) settings: Settings,
@@ -34,14 +34,14 @@ impl Tiers {
         Arc::new(PostgresStore::open(self.server.url(), self.postgres.clone()).await.unwrap())
     }
 
-    /// One process's store.
-    pub(crate) async fn open(&self) -> Tiered {
+    /// The store of one process.
+    pub(crate) async fn open(&self) -> TieredStore {
         self.open_on(self.redis).await
     }
 
-    pub(crate) async fn open_on(&self, redis: &Server) -> Tiered {
+    pub(crate) async fn open_on(&self, redis: &Server) -> TieredStore {
         let settings = self.settings.clone();
-        Tiered::open(self.authority().await, redis.url(), settings).await.unwrap()
+        TieredStore::open(self.authority().await, redis.url(), settings).await.unwrap()
     }
 
     pub(crate) fn schema(&self) -> &onceward_stores::postgres::Schema {
@@ -57,7 +57,7 @@ impl Tiers {
         format!("{}:{}", self.settings.prefix, digits.concat())
     }
 
-    /// What Redis has of a key.
+    /// The cache entry of a key.
     pub(crate) async fn entry(&self, key: &str) -> Option<Vec<u8>> {
         raw::get(self.redis, &self.name(key)).await.filter(|entry| entry.len() > 1)
     }
@@ -72,7 +72,7 @@ impl Tiers {
     }
 }
 
-/// Bytes that are no text.
+/// Bytes that are not text.
 pub(crate) mod raw {
     use onceward_services::Server;
     use redis::AsyncCommands as _;

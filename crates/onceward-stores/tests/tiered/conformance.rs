@@ -1,12 +1,12 @@
-//! The suite of every store: on a clock that is moved, where every answer from Redis is confirmed
-//! at once, on the server's own clock as tiers are used, and sealed.
+//! The conformance suite: on a clock that the test moves, where PostgreSQL confirms every answer of
+//! Redis; on the server's own clock, as in production; and sealed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{Fenced, FullStore, Settlement};
-use onceward_stores::tiered::{Settings, Tiered};
+use onceward_stores::tiered::{Settings, TieredStore};
 use onceward_testkit::conformance::{Harness, Traits};
 
 use super::common::{Tiers, settings};
@@ -15,7 +15,7 @@ use crate::postgres::conformance::{Moved, answers_as_the_truth_table_does, direc
 use crate::redis::common::shared;
 use crate::sealed::common::SealedOver;
 
-/// PostgreSQL's clock is moved by hand. Trust does not last: time jumps.
+/// The test moves PostgreSQL's clock. The generation is not cached, as time jumps.
 struct MovedTiers {
     authority: Moved,
     settings: Settings,
@@ -28,10 +28,10 @@ impl MovedTiers {
         Some(Self { authority, settings })
     }
 
-    async fn store(&self) -> Tiered {
+    async fn store(&self) -> TieredStore {
         let authority = Arc::new(self.authority.store().await);
         let redis = shared().expect("it was there");
-        Tiered::open(authority, redis.url(), self.settings.clone()).await.unwrap()
+        TieredStore::open(authority, redis.url(), self.settings.clone()).await.unwrap()
     }
 }
 
@@ -50,8 +50,8 @@ impl Harness for MovedTiers {
     }
 }
 
-/// PostgreSQL's clock stands still while this machine's runs: what is put into Redis then ends
-/// with PostgreSQL's retention all the same.
+/// PostgreSQL's clock stands still while this machine's clock runs: a cache entry still ends with
+/// PostgreSQL's retention.
 #[tokio::test]
 async fn an_entry_ends_with_its_retention_although_this_machine_is_ahead() {
     let Some(tiers) = directly().and_then(MovedTiers::over) else { return };
@@ -62,7 +62,7 @@ async fn an_entry_ends_with_its_retention_although_this_machine_is_ahead() {
     assert_eq!(settle(&store, "key", holder, done, DAY).await.unwrap(), Fenced::Applied(()));
     assert_eq!(replay(&store, "key").await, "done");
     tiers.pass(DAY.keep).await;
-    // Without a tombstone it is forgotten.
+    // Without a tombstone the record is removed.
     granted(&store, "key").await;
 }
 

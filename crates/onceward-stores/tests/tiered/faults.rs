@@ -1,5 +1,5 @@
-//! Whatever becomes of Redis, under load on two processes' stores: one effect a key, judged by
-//! the checker of all histories.
+//! Faults of Redis, under load on the stores of two processes: one effect for each key, judged by
+//! the history checker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::common::{Tiers, raw};
 use crate::load::Load;
 use crate::redis::common::tell;
 
-/// Tiers on a Redis of their own.
+/// Tiers on their own Redis.
 fn tiers() -> Option<(Tiers, Server)> {
     let redis = or_skip(Redis::default().start())?;
     let mut tiers = Tiers::shared()?;
@@ -24,7 +24,7 @@ fn tiers() -> Option<(Tiers, Server)> {
     Some((tiers, redis))
 }
 
-/// Load on two stores while something is done to their Redis again and again.
+/// Load on two stores, while their Redis is disturbed again and again.
 async fn under_load(tiers: &Tiers, redis: &Server, mut trouble: impl AsyncFnMut(usize)) {
     let stores = [Arc::new(tiers.open_on(redis).await), Arc::new(tiers.open_on(redis).await)];
     let last = Arc::clone(&stores[0]);
@@ -37,7 +37,7 @@ async fn under_load(tiers: &Tiers, redis: &Server, mut trouble: impl AsyncFnMut(
     }
     load.goes_on(20).await;
     load.stop(tasks).await;
-    // Redis may not have heard that something is busy no more.
+    // Redis may still say *busy* about a settled key.
     tokio::time::sleep(tiers.settings.busy).await;
     load.assert_held(&*last).await;
     assert!(load.completed() > 200);
@@ -66,7 +66,7 @@ async fn a_redis_that_is_killed_or_stands_still_costs_nothing_but_time() {
     .await;
 }
 
-/// Entries are exchanged, cut, and put back as they were long ago.
+/// Entries are swapped, cut, and set back to earlier ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_lies_costs_nothing_but_time() {
     let Some((tiers, redis)) = tiers() else { return };
@@ -91,7 +91,7 @@ async fn a_redis_that_lies_costs_nothing_but_time() {
     .await;
 }
 
-/// A replica without the last writes takes over: with Redis alone, keys are granted again.
+/// A replica without the last writes takes over: with Redis alone, keys would be granted again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_that_lacks_the_last_writes_grants_nothing() {
     let Some(RedisPair { primary, replica }) = or_skip(Redis::default().start_with_replica())
@@ -113,7 +113,7 @@ async fn a_replica_that_lacks_the_last_writes_grants_nothing() {
     for key in 20..60 {
         load.bounded(0, &format!("{key}"), 1).await;
     }
-    // From now on everybody talks to the one that knows none of the last.
+    // From now on all processes use the replica, which lacks the last writes.
     for key in 0..60 {
         load.bounded(1, &format!("{key}"), 2).await;
     }

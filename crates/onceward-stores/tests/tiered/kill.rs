@@ -1,27 +1,27 @@
-//! Our process is killed with -9 under load; see the other stores for how it is judged.
+//! A process is killed with -9 under load; it is judged like those of the other stores.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_stores::postgres::{PostgresStore, Schema, Settings};
-use onceward_stores::tiered::{self, Tiered};
+use onceward_stores::tiered::{self, TieredStore};
 
 use crate::calls::kills;
 use crate::lives::{Ledger, Life, assert_held, look, work};
-use crate::postgres::common::{fresh_name, fresh_schema, nobody_is_left, plain, small};
+use crate::postgres::common::{fresh_name, fresh_schema, plain, sessions_have_ended, small};
 
 const CHILD: &str = "tiered::kill::child";
 /// Lapses between two lives, and hardly ever within one.
 const LEASE: Duration = Duration::from_millis(700);
 
-async fn open(place: &str) -> Tiered {
+async fn open(place: &str) -> TieredStore {
     let [postgres, redis, schema, prefix] = place.split(' ').collect::<Vec<_>>()[..] else {
         panic!("{place}");
     };
     let schema = Schema::new(schema).unwrap();
     let authority = PostgresStore::open(postgres, Settings { schema, ..small() }).await.unwrap();
     let settings = tiered::Settings { prefix: prefix.to_owned(), ..tiered::Settings::default() };
-    Tiered::open(Arc::new(authority), redis, settings).await.unwrap()
+    TieredStore::open(Arc::new(authority), redis, settings).await.unwrap()
 }
 
 /// Runs only in the child.
@@ -43,7 +43,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let (client, mut ledger) = (plain(url).await, Ledger::default());
     for life in 0..kills {
         Life::live_and_die(CHILD, &place, life, &mut ledger);
-        nobody_is_left(&client, schema.as_str()).await;
+        sessions_have_ended(&client, schema.as_str()).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;
     }

@@ -1,4 +1,4 @@
-//! Who answers what.
+//! Which tier answers what.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use onceward_core::{
 };
 use onceward_services::{Postgres, or_skip};
 use onceward_stores::postgres::PostgresStore;
-use onceward_stores::tiered::{Settings, Tiered};
+use onceward_stores::tiered::{Settings, TieredStore};
 
 use super::common::{Tiers, settings};
 use crate::calls::{DAY, complete, eventually, granted, id, outcome, replay, request, settle};
@@ -24,14 +24,14 @@ async fn a_replay_needs_no_postgresql() {
     let postgres = small();
     let open = async || {
         let authority = PostgresStore::open(server.url(), postgres.clone()).await.unwrap();
-        Tiered::open(Arc::new(authority), redis.url(), settings.clone()).await.unwrap()
+        TieredStore::open(Arc::new(authority), redis.url(), settings.clone()).await.unwrap()
     };
     let (one, other) = (open().await, open().await);
     complete(&one, "key", "done").await;
     server.pause();
     assert_eq!(replay(&one, "key").await, "done");
     assert_eq!(replay(&other, "key").await, "done");
-    // And nobody is told to go.
+    // No claim is granted either.
     assert!(one.claim(&request("new")).await.is_err());
     server.resume();
 }
@@ -58,8 +58,8 @@ async fn large_outcomes_stay_in_postgresql() {
     assert!(!tiers.has_entry("key"));
 }
 
-/// The claim of somebody else, and how it was answered.
-async fn busy(store: &Tiered, key: &str) {
+/// Claims as another client, and checks that the answer is *busy*.
+async fn busy(store: &TieredStore, key: &str) {
     let claim = store.claim(&request(key)).await.unwrap();
     assert!(matches!(claim, Claim::Running { .. }), "{claim:?}");
 }
@@ -113,8 +113,8 @@ async fn another_request_under_the_key_is_refused_whatever_redis_has() {
     assert!(matches!(claim, Claim::Mismatch { .. }), "{claim:?}");
 }
 
-/// A record that is unknown in PostgreSQL and busy in Redis.
-async fn unknown_and_busy(tiers: &Tiers, store: &Tiered) -> (Holder, Vec<u8>) {
+/// A record that is unknown in PostgreSQL and *busy* in Redis.
+async fn unknown_and_busy(tiers: &Tiers, store: &TieredStore) -> (Holder, Vec<u8>) {
     let holder = granted(store, "key").await;
     busy(store, "key").await;
     eventually("busy is kept", async || tiers.has_entry("key")).await;
@@ -132,7 +132,7 @@ async fn an_operators_release_is_seen_at_once_although_redis_lies() {
     tiers.settings.trust = Duration::ZERO;
     let (one, other) = (tiers.open().await, tiers.open().await);
     let (holder, entry) = unknown_and_busy(&tiers, &one).await;
-    // The lie works: this is what the generation is for.
+    // The stale entry is believed, which the generation prevents.
     busy(&other, "key").await;
     let (verdict, retention) = (Verdict::DidNotHappen, DAY);
     let release = ResolveRequest { id: id("key"), fence: holder.fence, verdict, retention };
@@ -149,7 +149,7 @@ async fn nobody_believes_what_was_there_before_a_new_generation() {
     let (one, other) = (tiers.open().await, tiers.open().await);
     complete(&one, "key", "done").await;
     assert_eq!(replay(&other, "key").await, "done");
-    // Somebody changes the record by hand.
+    // An operator changes the record by hand.
     let forget = format!(
         "DELETE FROM {}.idempotency_record WHERE operation_name <> 'sentinel'",
         tiers.schema()

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
 use onceward_core::StoreError;
-use onceward_stores::{Copied, Differs, SharedStore, Verified};
+use onceward_stores::{Copied, DifferenceKind, SharedStore, Verified};
 
 use crate::backend;
 use crate::cli::Fallible;
@@ -99,10 +99,12 @@ async fn compare(from: &SharedStore, to: &SharedStore, interrupt: &mut Interrupt
 
 fn print_differences(verified: &Verified) -> Fallible {
     for difference in &verified.differences {
-        let what = match &difference.what {
-            Differs::Missing => "is missing".to_owned(),
-            Differs::Undecodable => "cannot be read in the target".to_owned(),
-            Differs::In(properties) => format!("differs in {}", properties.join(", ")),
+        let what = match &difference.kind {
+            DifferenceKind::Missing => "is missing".to_owned(),
+            DifferenceKind::Undecodable => "cannot be read in the target".to_owned(),
+            DifferenceKind::Properties(properties) => {
+                format!("differs in {}", properties.join(", "))
+            }
         };
         output::line(format!("{}  {what}", difference.id))?;
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use onceward_stores::embedded::{self, Report};
+use onceward_stores::embedded::{self, VerifyReport};
 use serde::Serialize;
 
 use crate::admin::{AdminApi, VerifyRecords};
@@ -83,18 +83,18 @@ async fn check_directory(target: &Target) -> Fallible<Vec<String>> {
     }
 }
 
-fn verify_files(directory: PathBuf) -> Result<Report, embedded::OpenError> {
+fn verify_files(directory: PathBuf) -> Result<VerifyReport, embedded::OpenError> {
     let mut progress = Progress::new("records checked", None);
     embedded::verify(directory, |read| progress.at(read))
 }
 
 /// Describes a finding; `None` for undecodable records, which `read_all` finds again.
-fn describe(finding: &embedded::Finding) -> Option<String> {
+fn describe(finding: &embedded::VerifyFinding) -> Option<String> {
     match finding {
-        embedded::Finding::Undecodable { .. } => None,
-        embedded::Finding::NeverDue { id } => Some(format!("never expires  {id}")),
-        embedded::Finding::Unreadable { what, why } => Some(format!("{what}: {why}")),
-        embedded::Finding::Miscounted { believed, counted } => {
+        embedded::VerifyFinding::Undecodable { .. } => None,
+        embedded::VerifyFinding::NeverDue { id } => Some(format!("never expires  {id}")),
+        embedded::VerifyFinding::Unreadable { what, why } => Some(format!("{what}: {why}")),
+        embedded::VerifyFinding::Miscounted { believed, counted } => {
             Some(format!("wrong counters: stored {believed}, counted {counted}"))
         }
         other => Some(format!("{other:?}")),

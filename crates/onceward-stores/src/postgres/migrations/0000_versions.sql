@@ -1,4 +1,4 @@
--- Which migrations this schema has. Made before all others.
+-- The migrations that this schema has. Created before all others.
 
 CREATE SCHEMA IF NOT EXISTS {schema};
 

@@ -1,4 +1,4 @@
--- Records, one row an intent. {schema} is the schema that the store was told to use.
+-- Records, one row for each intent. {schema} stands for the configured schema.
 
 CREATE TABLE {schema}.idempotency_record (
     id                  bytea       NOT NULL,
@@ -32,8 +32,8 @@ CREATE TABLE {schema}.idempotency_record (
     response_body       bytea,
     CONSTRAINT idempotency_record_pkey PRIMARY KEY (id)
 )
--- Room on each page for the new versions of its rows: a settlement then touches no index.
--- Vacuum comes early, because every record is updated at least once and deleted in the end.
+-- Leaves room on each page for new versions of its rows, so that a settlement touches no index.
+-- Vacuum runs early, because every record is updated at least once and finally deleted.
 WITH (
     fillfactor = 70,
     autovacuum_vacuum_scale_factor = 0.05,
@@ -41,8 +41,8 @@ WITH (
     toast.autovacuum_vacuum_scale_factor = 0.05
 );
 
--- The only index beside the key. Neither state nor lease is in it, and purge_after is foretold
--- when the row is made, so that renewals and most settlements leave the indexes alone (HOT).
+-- The only index beside the primary key. It covers neither state nor lease, and purge_after is
+-- predicted when the row is inserted, so renewals and most settlements touch no index (HOT).
 CREATE INDEX idempotency_record_purge ON {schema}.idempotency_record (purge_after);
 
 COMMENT ON TABLE {schema}.idempotency_record IS 'One row an intent: who may run it, and what came of it.';

@@ -1,4 +1,4 @@
--- What a cache before this store has to be checked against.
+-- Generation and secret of valid cache entries.
 
 CREATE TABLE {schema}.cache_generation (
     only_row   boolean NOT NULL DEFAULT true CHECK (only_row),

@@ -1,8 +1,8 @@
--- A row that is there as long as the others are: no claim is granted without it.
+-- The sentinel: a row that is lost together with the records. No claim is granted without it.
 --
--- TRUNCATE, a DELETE of everything and a table that was made anew take it away with the records, and
--- then what is not there is not new. Its id is one that no record has. It is a record that earlier
--- releases can read, and is never due.
+-- TRUNCATE, a DELETE without a condition and a recreated table remove it with the records, and then
+-- a missing id is not a new one. No record has its id. It is a record that earlier releases can
+-- read, and it is never due.
 
 INSERT INTO {schema}.idempotency_record (
     id, operation_id, owner_token, fence, version, purge_after, created_at, updated_at, expires_at,

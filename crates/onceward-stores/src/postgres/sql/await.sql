@@ -1,5 +1,5 @@
--- Marks a running record ($1) as awaited, so that its settlement notifies. Returns no row, or
--- one that says whether there is something to wait for.
+-- Marks a running record ($1) as awaited, so that its settlement notifies. Returns no row, or one
+-- that says whether the caller should wait.
 WITH marked AS (
     UPDATE {schema}.idempotency_record SET awaited = true
     WHERE id = $1::bytea AND state = 'running' AND NOT awaited

@@ -1,10 +1,10 @@
--- Grants what is new, and returns what is there: one row an id, or none if somebody else made
--- the record while this statement ran (its snapshot cannot see it: ask again), or if the sentinel is
--- gone and the records with it.
+-- Grants new ids, and returns the records of the others: one row for each id. There is no row if
+-- another transaction inserted the record during this statement (its snapshot cannot see it: send
+-- again), or if the sentinel is gone together with the records.
 --
--- $1 id, $2 owner, $3 operation, $4-$9 scope, $10 key, $11 fingerprint, $12 sketch,
--- $13 lease in ms, all arrays in the order of the ids; $14 how far ahead purge_after is foretold,
--- in ms, and $15 to multiples of what.
+-- $1 id, $2 owner, $3 operation, $4-$9 scope, $10 key, $11 fingerprint, $12 sketch, $13 lease in
+-- ms: arrays in the order of the ids. $14 is how far ahead purge_after is predicted, in ms, and $15
+-- the unit to which it is rounded up.
 WITH call AS MATERIALIZED (
     SELECT * FROM unnest(
         $1::bytea[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[],

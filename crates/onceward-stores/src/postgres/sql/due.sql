@@ -1,4 +1,4 @@
--- Whether anything is due now.
+-- Returns whether any record is due.
 SELECT EXISTS (
     SELECT FROM {schema}.idempotency_record AS r
     WHERE r.purge_after <= date_trunc('milliseconds', clock_timestamp())

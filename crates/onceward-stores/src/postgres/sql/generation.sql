@@ -1,3 +1,3 @@
--- What entries of a cache must carry, and the time.
+-- The generation and the secret of valid cache entries, and the time.
 SELECT generation, secret, date_trunc('milliseconds', clock_timestamp()) AS now
 FROM {schema}.cache_generation

@@ -1,6 +1,6 @@
--- Makes rows of records that come from another store, where there are none, and returns those.
+-- Inserts records of another store whose ids are new, and returns those.
 --
--- As in put.sql, whose parameters these are: $2 and $3 are not looked at.
+-- The parameters are those of put.sql; $2 and $3 are ignored.
 INSERT INTO {schema}.idempotency_record (
     id, operation_id, owner_token, fence, version, purge_after, created_at, updated_at,
     locked_until, expires_at, forget_at, attempts, taken_over, state, request_fingerprint,

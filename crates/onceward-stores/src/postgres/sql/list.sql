@@ -1,5 +1,5 @@
--- A page of records in the order of their ids: $1 after which id, $2 where they stand now,
--- $3 tenant, $4 operation name, $5 how many. Of states that are not known, all.
+-- A page of records in the order of their ids: after id $1, in state $2 by now, of tenant $3 and
+-- operation name $4, at most $5. Records in states that are unknown here are always included.
 SELECT false AS granted, now, {columns}
 FROM (SELECT date_trunc('milliseconds', clock_timestamp()) AS now) AS moment,
     {schema}.idempotency_record AS r

@@ -1,4 +1,4 @@
--- Makes the sentinel again, as in the migration; returns a row if it was missing.
+-- Inserts the sentinel of the migration again. Returns a row if it was missing.
 INSERT INTO {schema}.idempotency_record (
     id, operation_id, owner_token, fence, version, purge_after, created_at, updated_at, expires_at,
     forget_at, attempts, taken_over, state, request_fingerprint, tenant_id, caller_id, operation_name

@@ -1,2 +1,2 @@
--- Entries of a cache made before this are not believed any more.
+-- Invalidates all existing cache entries.
 UPDATE {schema}.cache_generation SET generation = generation + 1

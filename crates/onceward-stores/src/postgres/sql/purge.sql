@@ -1,5 +1,5 @@
--- Lets go of what is due, at most $1 rows, leaving alone what somebody else has locked. Running
--- and unknown records stay as they are: only the time at which they are looked at again moves.
+-- Expires or removes at most $1 due rows, and skips locked ones. Running and unknown records do not
+-- change, apart from the time of the next visit.
 WITH moment AS MATERIALIZED (SELECT date_trunc('milliseconds', clock_timestamp()) AS now),
 due AS MATERIALIZED (
     SELECT r.id, CASE

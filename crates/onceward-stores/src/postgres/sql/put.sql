@@ -1,7 +1,7 @@
--- Writes what the truth table made of rows, if they still are as it saw them, and returns those.
+-- Writes new states of rows, if fence and version are still those that were read. Returns the rows
+-- that were written.
 --
--- $1 id, $2 fence and $3 version as they were seen; then the row as it is to be, all arrays;
--- $30 the channel.
+-- $1 id, $2 fence and $3 version that were read, then the new row: all arrays. $30 is the channel.
 UPDATE {schema}.idempotency_record AS r SET
     operation_id = call.operation_id,
     owner_token = call.owner_token,
@@ -15,7 +15,7 @@ UPDATE {schema}.idempotency_record AS r SET
     forget_at = call.forget_at,
     attempts = call.attempts,
     taken_over = call.taken_over,
-    -- Who waited for the grant before asks again.
+    -- Waiters of an earlier grant mark the record again.
     awaited = r.awaited AND r.fence = call.fence,
     state = call.state,
     request_fingerprint = call.request_fingerprint,

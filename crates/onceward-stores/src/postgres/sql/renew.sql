@@ -1,4 +1,4 @@
--- Extends live leases of their holders, and returns those; the others are looked at one by one.
+-- Extends live leases of their holders, and returns those. The others are decided one by one.
 --
 -- $1 id, $2 owner, $3 fence, $4 lease in ms, all arrays.
 WITH moment AS MATERIALIZED (SELECT date_trunc('milliseconds', clock_timestamp()) AS now)

@@ -1,2 +1,2 @@
--- Whether the row is there that is there as long as the others are.
+-- Returns whether the sentinel is there, a row that is lost together with the records.
 SELECT EXISTS (SELECT FROM {schema}.idempotency_record WHERE id = {sentinel}) AS there

@@ -1,5 +1,6 @@
--- Settles what its holder holds and is open, and returns the ids and until when each is kept; the
--- others are looked at one by one. purge_after stays if what was foretold is near enough, so that no index changes.
+-- Settles open records of their holders, and returns the ids and the end of their retention. The
+-- others are decided one by one. purge_after stays if the prediction is near enough, so that no
+-- index changes.
 --
 -- $1 id, $2 owner, $3 fence, $4 state, $5 keep in ms, $6 tombstone in ms, $7 content, $8 codec,
 -- $9 body, $10 resource type, $11 resource id, $12 slack in ms, all arrays; $13 the channel.

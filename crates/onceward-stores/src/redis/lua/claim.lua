@@ -1,11 +1,11 @@
--- Somebody asks for the right to run: `machine::claim`.
+-- A caller asks for the right to run: `machine::claim`.
 --
--- KEYS  record, mark of its bucket, index of its bucket
+-- KEYS  record, marker of its bucket, index of its bucket
 -- ARGV  epoch, owner, fingerprint, rules, lease in ms, takeover (1 or 0), operation, id, touch,
---       then names and values of the fields that a new record gets as they are
+--       then names and values of the fields that a new record takes as they are
 --
--- Without a `#!lua` line: then this server refuses, when its memory is full, the first write and
--- not the script, so that what is settled is replayed even then.
+-- Without a `#!lua` line: when memory is full, the server then refuses the first write and not the
+-- whole script, so settled records are still replayed.
 local epoch, owner, lease, takeover = ARGV[1], ARGV[2], ARGV[5], ARGV[6] == '1'
 local now = clock()
 local record, problem = read(KEYS[1])
@@ -14,23 +14,23 @@ local standing = record and standing(record, now)
 local own = record and record.owner == owner
 local same = record and record.fingerprint == ARGV[3] and record.rules == ARGV[4]
 
--- On a fresh record, or on one that is free again or taken over.
+-- Grants a new record, a released one, or a takeover.
 local function grant()
   local mark = redis.call('HMGET', KEYS[2], 'epoch', 'open_at', 'fence')
   if mark[1] ~= epoch or tonumber(mark[2] or 0) > now then
     return { 'lost', mark[1] or '', mark[2] or '0', digits(now) }
   end
-  -- The mark has the highest fence of its bucket, those of records that are gone included.
+  -- The marker has the highest fence of its bucket, removed records included.
   local above = record and record.fence or tonumber(mark[3] or 0)
   local fence = math.max(above + 1, now)
   local lease_until = after(now, lease)
   local operation, attempts, created_at = ARGV[7], 1, digits(now)
   if standing and same then
-    -- The same intent goes on under its name, so that downstream systems recognise it.
+    -- The same intent keeps its operation id, so that downstream systems recognise it.
     operation, attempts, created_at = record.operation, record.attempts + 1, record.created_at
   end
   place(KEYS[3], 'running', 0, ARGV[8])
-  -- All of the old one goes, its time to live too: what is running never ends by that.
+  -- Deletes the old record with its time to live: a running record never expires by that.
   if record then redis.call('DEL', KEYS[1]) end
   redis.call('HSET', KEYS[1], 'format', '1/1', 'state', 'running', 'fence', digits(fence),
     'owner', owner, 'fingerprint', ARGV[3], 'rules', ARGV[4], 'operation', operation,
@@ -41,7 +41,7 @@ local function grant()
   return { 'granted', digits(fence), digits(lease_until), operation, digits(attempts) }
 end
 
--- A duplicate that comes after its grant has ended: its sender has gone on.
+-- A duplicate that arrives after its grant has ended: its sender has moved on.
 local function late()
   return { 'running', record.operation, '0' }
 end
@@ -56,13 +56,13 @@ if not same then return { 'mismatch', redis.call('HGET', KEYS[1], 'sketch') or '
 
 if standing == 'running' then
   if own then
-    -- Written again where the caller waits for replicas: only a write can be waited for.
+    -- Repeats a write where the caller waits for replicas, as only a write can be waited for.
     if ARGV[9] == '1' then redis.call('HSET', KEYS[1], 'fence', digits(record.fence)) end
     return { 'granted', digits(record.fence), digits(record.lease_until), record.operation,
       digits(record.attempts) }
   end
-  -- So that the settlement is published only where somebody may wait for it. A hint: when
-  -- memory is full it is left out.
+  -- The settlement is published only if a caller may be waiting. A hint: it is left out when memory
+  -- is full.
   if not record.waited then redis.pcall('HSET', KEYS[1], 'waited', '1') end
   return { 'running', record.operation, digits(record.lease_until - now) }
 end

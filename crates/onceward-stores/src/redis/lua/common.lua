@@ -1,11 +1,11 @@
--- What all scripts have in common: it is put before each of them.
+-- Functions that all scripts share. This text is put before each of them.
 --
--- Times are milliseconds since 1970 by this server's clock, fences are at least such a time: both
--- stay far below 2^53, up to which Lua's numbers are exact. They are stored as plain digits.
--- Reads come before writes, and the index is written first: whatever of the wrong type there is
--- in a key, and whatever this server refuses (OOM, READONLY), is refused before anything changed.
+-- Times are milliseconds since 1970 by this server's clock, and fences are at least such a time.
+-- Both stay far below 2^53, up to which Lua's numbers are exact. They are stored as decimal digits.
+-- Reads come before writes, and the index is written first: a key of the wrong type, and a server
+-- that refuses to write (OOM, READONLY), fail the script before anything has changed.
 
--- A record's place in its bucket's index: by state, then by when it is due; see index.lua.
+-- A record's position in its bucket's index: by state, then by due time; see index.lua.
 local SPAN = 17592186044416 -- 2^44 ms, the year 2527
 local PLACES = { running = 0, unknown = 1, completed = 2, failed = 3, released = 4, expired = 5 }
 
@@ -18,7 +18,7 @@ local function clock()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- The time after a duration; what would be later than 2527 is 2527.
+-- The time after a duration, limited to the year 2527.
 local function after(time, duration)
   return math.min(time + tonumber(duration), SPAN - 1)
 end
@@ -40,7 +40,7 @@ local function read(key)
     if redis.call('EXISTS', key) == 0 then return nil end
     return broken('format')
   end
-  -- "version/oldest reader": a newer release may add fields and still let this one read.
+  -- "version/oldest reader": a newer release may add fields that this one can ignore.
   local reader = tonumber(string.match(it[1], '^%d+/(%d+)$'))
   if not reader then return broken('format') end
   if reader > 1 then return broken('format: it needs a newer release') end
@@ -62,8 +62,8 @@ local function read(key)
   return record
 end
 
--- What a stored state means now: a lapsed lease is unknown, what is past its retention is
--- expired, and what is past that too is gone (nil).
+-- The state that counts now: a lapsed lease is unknown, a record past its retention is expired, and
+-- one past its tombstone is gone (nil).
 local function standing(record, now)
   if record.state == 'unknown' then return 'unknown' end
   if record.state == 'running' then
@@ -74,8 +74,8 @@ local function standing(record, now)
   return record.state
 end
 
--- There is no such record. Told apart: the bucket's mark is not the one that the caller knows,
--- so it is not this record alone that is gone.
+-- The reply for a missing record. If the bucket's marker has another epoch than the caller knows,
+-- the whole bucket was lost, and not only this record.
 local function missing(record, mark, epoch, now)
   if record then return { 'missing' } end
   local it = redis.call('HMGET', mark, 'epoch', 'open_at')

@@ -1,20 +1,20 @@
--- Writing a settlement into a record, for settle.lua and resolve.lua; it is put before them.
+-- Writes a settlement into a record. This text is put before settle.lua and resolve.lua.
 --
--- KEYS  record, mark of its bucket, index of its bucket
--- ARGV  from the fourth on: settlement, how long to keep it in ms, how long its tombstone in ms,
---       how much longer than that the key stays in ms, channel, id, touch, and if it has an
---       outcome: content, tag, bytes, and if that has a resource: kind, id
+-- KEYS  record, marker of its bucket, index of its bucket
+-- ARGV  from the fourth on: settlement, retention in ms, tombstone in ms, further time to live of
+--       the key in ms, channel, id, touch, and for an outcome: content, tag, bytes, and for its
+--       resource: kind, id
 local KEEP, TOMBSTONE, MARGIN, CHANNEL, ID, TOUCH = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local OUTCOME = { 'content', 'tag', 'outcome', 'resource_kind', 'resource_id' }
 
--- Tells whoever waits in another process. Where nobody was told to wait it is left out: a
--- cluster sends every message to all of its nodes.
+-- Wakes waiters in other processes, if the record was marked as awaited: a cluster sends every
+-- message to all of its nodes.
 local function publish(record)
   if record.waited then redis.call('PUBLISH', CHANNEL, 'settled') end
 end
 
--- It is as the caller says already. Where the caller waits for replicas it is written again:
--- only a write can be waited for.
+-- The record has this settlement already. Where the caller waits for replicas it is written again,
+-- as only a write can be waited for.
 local function confirmed(record)
   if TOUCH == '1' then redis.call('HSET', KEYS[1], 'fence', digits(record.fence)) end
   return { 'applied' }
@@ -40,7 +40,7 @@ local function write_outcome()
   if #fields > 0 then redis.call('HSET', KEYS[1], unpack(fields)) end
 end
 
--- `machine::decide`: writes a settlement into a record that is still open, or confirms the same.
+-- `machine::decide`: settles a record that is still open, or confirms the same settlement.
 local function decide(record, settlement, now)
   local state = record.state
   if standing(record, now) == 'expired' then return { 'stale' } end
@@ -54,13 +54,13 @@ local function decide(record, settlement, now)
     redis.call('HSET', KEYS[1], 'state', 'unknown', 'updated_at', digits(now))
   else
     local keep_until = after(now, KEEP)
-    -- Of what did not happen there is nothing to look up later, so no tombstone stays.
+    -- A release leaves no tombstone, as there is no outcome to look up later.
     local tombstone_until = settlement == 'released' and keep_until or after(keep_until, TOMBSTONE)
     place(KEYS[3], settlement, keep_until, ID)
     redis.call('HSET', KEYS[1], 'state', settlement, 'updated_at', digits(now),
       'keep_until', digits(keep_until), 'tombstone_until', digits(tombstone_until))
     write_outcome()
-    -- Later than anything that is promised, and only for what nobody purges.
+    -- Later than all retention, for records that are not purged.
     redis.call('PEXPIREAT', KEYS[1], digits(after(tombstone_until, MARGIN)))
   end
   redis.call('HDEL', KEYS[1], 'lease_until')

@@ -1,11 +1,11 @@
 -- A record comes from another store: `machine::import`.
 --
--- KEYS  record, mark of its bucket, index of its bucket
--- ARGV  epoch, how much longer than its tombstone a key stays in ms, channel, id, fence, state,
---       updated_at, lease_until, when it is due, tombstone_until (the last three where the state
---       has them, else empty), then names and values of all fields
+-- KEYS  record, marker of its bucket, index of its bucket
+-- ARGV  epoch, time to live of the key beyond its tombstone in ms, channel, id, fence, state,
+--       updated_at, lease_until, due time, tombstone_until (the last three may be empty), then
+--       names and values of all fields
 --
--- Without a `#!lua` line, as claims: what is refused when memory is full is refused as a whole.
+-- Without a `#!lua` line, like claim.lua: when memory is full it is refused as a whole.
 local fence, state, id = tonumber(ARGV[5]), ARGV[6], ARGV[4]
 local now = clock()
 local record, problem = read(KEYS[1])
@@ -16,7 +16,7 @@ local PROGRESS = { running = 0, unknown = 2, completed = 3, failed = 3, released
 local function how_far(fence, state, updated_at, lease_until)
   if state == 'unknown' then return { fence, PROGRESS[state], 0, 0 } end
   if state ~= 'running' then return { fence, PROGRESS[state], updated_at, 0 } end
-  -- Only a hand-back ends a lease at the moment at which it is written.
+  -- Only a hand-back ends a lease at the time at which it is written.
   if lease_until <= updated_at then return { fence, 1, 0, 0 } end
   return { fence, 0, updated_at, lease_until }
 end
@@ -36,7 +36,7 @@ if record then
   if not is_later(other, stored) then return { 'kept' } end
 end
 
--- A record must not be all that is left of a bucket that lost the others.
+-- In a bucket that lost its records, an imported one must not look like all there was.
 local mark = redis.call('HMGET', KEYS[2], 'epoch', 'open_at', 'fence')
 if mark[1] ~= ARGV[1] or tonumber(mark[2] or 0) > now then
   return { 'lost', mark[1] or '', mark[2] or '0', digits(now) }

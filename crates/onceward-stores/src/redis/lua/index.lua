@@ -1,8 +1,8 @@
--- What a bucket's index says: how many records of each state, which of them are due, and one of
--- them at random.
+-- The content of a bucket's index: the number of records of each state, due records, and a random
+-- one.
 --
--- KEYS  index of a bucket: a sorted set of ids, by state and then by when they are due
--- ARGV  how many that are due
+-- KEYS  index of a bucket: a sorted set of ids, by state and then by due time
+-- ARGV  most due records to return
 local now, left = clock(), tonumber(ARGV[1])
 local counts, due = {}, {}
 for state, position in pairs(PLACES) do

@@ -1,12 +1,12 @@
--- Marks a bucket as ours, or closes it: what a mark says, after it was made if there was none.
+-- Creates a bucket's loss marker if it is missing, or closes an existing one. Returns it.
 --
--- KEYS  mark of a bucket
--- ARGV  epoch if a mark has to be made, how long no claims are granted then in ms, and `close` to
---       close a mark that is there as well, or nothing
+-- KEYS  marker of a bucket
+-- ARGV  epoch of a new marker, how long it grants no claims in ms, and `close` to close an existing
+--       marker too, or nothing
 --
--- A mark is there as long as the bucket's records are: a process that finds it missing, or finds
--- another than it knows, knows that records are gone. It closes all buckets then, also those that
--- have their records. An `open_at` of 0 says that nothing was ever lost.
+-- A marker exists as long as the bucket's records do. A process that finds it missing, or finds
+-- another epoch than it knows, has detected a loss, and closes all buckets, the intact ones too. An
+-- `open_at` of 0 means that nothing was ever lost.
 local now = clock()
 local it = redis.call('HMGET', KEYS[1], 'epoch', 'open_at')
 local epoch, open_at = it[1], it[2] or '0'

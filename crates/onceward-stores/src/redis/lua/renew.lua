@@ -1,12 +1,12 @@
--- The holder of a lease asks for more time: `machine::renew`.
+-- A holder extends its lease: `machine::renew`.
 --
--- KEYS  record, mark of its bucket
+-- KEYS  record, marker of its bucket
 -- ARGV  epoch, owner, fence, lease in ms
 local now = clock()
 local record, problem = read(KEYS[1])
 if problem then return problem end
 if not record or not standing(record, now) then return missing(record, KEYS[2], ARGV[1], now) end
--- Too late changes nothing: written down as unknown, it could not be taken over any more.
+-- A late renewal changes nothing: stored as unknown, the record could not be taken over.
 if record.state ~= 'running' or record.owner ~= ARGV[2] or digits(record.fence) ~= ARGV[3]
   or now >= record.lease_until then
   return { 'stale' }

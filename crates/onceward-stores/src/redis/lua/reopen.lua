@@ -1,10 +1,10 @@
--- An operator accepts that records were lost: claims are granted again, in this bucket.
+-- An operator accepts that records were lost: claims are granted in this bucket again.
 --
--- KEYS  mark of a bucket
--- ARGV  epoch if a mark has to be made
+-- KEYS  marker of a bucket
+-- ARGV  epoch of a new marker
 --
--- Also where nobody has noticed the loss yet, or a newcomer took the server for a new one: an
--- `open_at` that is not 0 tells those who know another epoch that the loss was accepted.
+-- Also for a loss that no process has noticed, or that a new process took for a new server. An
+-- `open_at` other than 0 tells processes that know another epoch that the loss was accepted.
 local now = clock()
 local it = redis.call('HMGET', KEYS[1], 'epoch', 'open_at')
 local granted = it[1] and tonumber(it[2] or 0) <= now

@@ -1,6 +1,6 @@
--- Evidence arrives about an operation whose outcome is unknown: `machine::resolve`.
+-- Evidence about an operation whose outcome is unknown: `machine::resolve`.
 --
--- KEYS  record, mark of its bucket, index of its bucket
+-- KEYS  record, marker of its bucket, index of its bucket
 -- ARGV  epoch, fence, unused, then as in decide.lua; the settlement `unknown` is no evidence
 local now = clock()
 local record, problem = read(KEYS[1])

@@ -1,11 +1,11 @@
--- Time has passed for one record: `machine::sweep`.
+-- Expires or removes one record that is due: `machine::sweep`.
 --
 -- KEYS  record, index of its bucket
 -- ARGV  id
 local now = clock()
 local record, problem = read(KEYS[1])
 if problem then
-  -- Never removed; out of the way of what is due, and still listed.
+  -- Never removed. Moved to a part of the index that is still listed, and never due.
   place(KEYS[2], 'unknown', 0, ARGV[1])
   return { 'undecodable' }
 end
@@ -16,7 +16,7 @@ if not standing then
   return { 'removed' }
 end
 if standing ~= 'expired' or record.state == 'expired' then return { 'same' } end
--- `updated_at` stays: nothing about the operation changed.
+-- `updated_at` stays, as the operation did not change.
 place(KEYS[2], 'expired', record.tombstone_until, ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'expired')
 redis.call('HDEL', KEYS[1], 'content', 'tag', 'outcome', 'resource_kind', 'resource_id', 'sketch',

@@ -1,4 +1,4 @@
-//! Entries of the cache: a record, the generation it belongs to, and a proof that it is ours.
+//! Entries of the cache: a record, its generation, and a MAC that proves who wrote it.
 //!
 //! ```text
 //! format u8 | generation i64 | HMAC-SHA-256 over format, generation, id and record | record
@@ -8,18 +8,18 @@ use hmac::{Hmac, KeyInit, Mac};
 use onceward_core::{Record, RecordId, Scope};
 use sha2::Sha256;
 
-use crate::codec::{self, Boot, Life};
-use crate::postgres::Generation;
+use crate::codec::{self, Boot, CurrentBoot};
+use crate::postgres::CacheGeneration;
 
 const FORMAT: u8 = 1;
 const HEAD_BYTES: usize = 9;
 const PROOF_BYTES: usize = 32;
 
-/// There are no lives here: PostgreSQL's clock judges a lease, whoever reads it.
+/// Boots do not matter here: PostgreSQL's clock judges a lease.
 const BOOT: Boot = Boot(0);
 
-/// A record as it is kept in Redis.
-pub(super) fn write(record: &Record, generation: &Generation) -> Vec<u8> {
+/// Encodes a record for Redis.
+pub(super) fn write(record: &Record, generation: &CacheGeneration) -> Vec<u8> {
     let mut entry = Vec::with_capacity(256);
     entry.push(FORMAT);
     entry.extend(generation.number.to_le_bytes());
@@ -31,9 +31,9 @@ pub(super) fn write(record: &Record, generation: &Generation) -> Vec<u8> {
     entry
 }
 
-/// The record that one of us put there in this generation. `None` for anything else: an entry
-/// that is damaged, forged, of another record, or too old counts as absent.
-pub(super) fn read(id: &RecordId, entry: &[u8], generation: &Generation) -> Option<Record> {
+/// Decodes an entry that a process wrote in this generation. `None` for anything else: an entry
+/// that is damaged, forged, of another record or of an earlier generation counts as absent.
+pub(super) fn read(id: &RecordId, entry: &[u8], generation: &CacheGeneration) -> Option<Record> {
     let (head, rest) = entry.split_at_checked(HEAD_BYTES)?;
     let (told, body) = rest.split_at_checked(PROOF_BYTES)?;
     if head[0] != FORMAT || head[1..] != generation.number.to_le_bytes() {
@@ -41,16 +41,16 @@ pub(super) fn read(id: &RecordId, entry: &[u8], generation: &Generation) -> Opti
     }
     proof(generation, id, head, body).verify_slice(told).ok()?;
     let since = generation.now;
-    Some(codec::decode(id, body, Life { boot: BOOT, since }).ok()?.record)
+    Some(codec::decode(id, body, CurrentBoot { boot: BOOT, since }).ok()?.record)
 }
 
-/// Whose a record is counts for operators only, who never look here.
-pub(super) fn nobody() -> Scope {
-    #[expect(clippy::expect_used, reason = "these are words")]
+/// Scope of cached records. Only operators need the real one, and they read PostgreSQL.
+pub(super) fn placeholder_scope() -> Scope {
+    #[expect(clippy::expect_used, reason = "these are valid parts")]
     Scope::new("-", "-", "-").expect("a scope")
 }
 
-fn proof(generation: &Generation, id: &RecordId, head: &[u8], body: &[u8]) -> Hmac<Sha256> {
+fn proof(generation: &CacheGeneration, id: &RecordId, head: &[u8], body: &[u8]) -> Hmac<Sha256> {
     #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
     let mut mac = Hmac::<Sha256>::new_from_slice(&generation.secret).expect("a key");
     mac.update(head);
@@ -67,8 +67,8 @@ mod tests {
 
     use super::*;
 
-    fn generation(number: i64) -> Generation {
-        Generation { number, secret: [9; 32], now: Timestamp::from_millis(1_000) }
+    fn generation(number: i64) -> CacheGeneration {
+        CacheGeneration { number, secret: [9; 32], now: Timestamp::from_millis(1_000) }
     }
 
     fn record(id: u8) -> Record {
@@ -107,7 +107,7 @@ mod tests {
         let other = RecordId::from_bytes([2; 32]);
         assert_eq!(read(&other, &entry, &generation), None);
         assert_eq!(read(&record.id, &entry, &self::generation(4)), None);
-        let strange = Generation { secret: [8; 32], ..generation.clone() };
+        let strange = CacheGeneration { secret: [8; 32], ..generation.clone() };
         assert_eq!(read(&record.id, &entry, &strange), None);
         for position in 0..entry.len() {
             let mut changed = entry.clone();

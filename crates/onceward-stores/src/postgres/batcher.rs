@@ -1,6 +1,6 @@
-//! The way of claims, renewals and settlements to the server: a few connections, each with a
-//! task. A call goes out at once if a connection is free; calls that come while all are busy go
-//! out together, as one statement a kind.
+//! Sends claims, renewals and settlements to the server, over a few connections with a task each. A
+//! call is sent at once if a connection is free. Calls that arrive while all are busy are sent
+//! together, as one statement for each kind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,49 +16,49 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::error::Fault;
+use super::executor::{Executor, RetainedUntil};
 use super::session::{Pools, Session, connection};
-use super::steps::{KeptUntil, Steps};
 
-/// Calls on their way. Dropped, it ends its tasks; whoever still waits learns that its call may
-/// have been applied.
+/// Calls in the queue and in flight. Dropping it ends its tasks; callers that still wait learn that
+/// their call may have been applied.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(super) struct Batcher {
     queue: Arc<Queue>,
     tasks: Vec<AbortHandle>,
 }
 
-impl Lanes {
-    pub(super) fn start(steps: &Arc<Steps>, pools: &Arc<Pools>) -> Self {
+impl Batcher {
+    pub(super) fn start(executor: &Arc<Executor>, pools: &Arc<Pools>) -> Self {
         let queue = Arc::new(Queue::default());
-        let lane = || Lane {
+        let worker = || Worker {
             queue: Arc::clone(&queue),
-            steps: Arc::clone(steps),
+            executor: Arc::clone(executor),
             pools: Arc::clone(pools),
         };
-        let count = steps.settings.connections;
-        let tasks = (0..count).map(|_| tokio::spawn(lane().run()).abort_handle()).collect();
+        let count = executor.settings.connections;
+        let tasks = (0..count).map(|_| tokio::spawn(worker().run()).abort_handle()).collect();
         Self { queue, tasks }
     }
 
-    /// Sends a call and waits for its answer, as long as a call may take. The call itself
-    /// does not end with its caller: it is taken or not, never half.
+    /// Sends a call and waits for its answer, for at most the time of a call. A call that a task
+    /// has taken is carried out even if its caller goes away.
     pub(super) async fn send<A>(
         &self,
-        steps: &Steps,
-        job: impl FnOnce(Reply<A>) -> Job,
+        executor: &Executor,
+        job: impl FnOnce(ReplySender<A>) -> Job,
     ) -> Result<A, StoreError> {
         let (sender, answered) = oneshot::channel();
-        let ticket = Arc::new(Ticket::default());
-        self.queue.push(job(Reply { sender, ticket: Arc::clone(&ticket) }));
-        match timeout(steps.settings.call_timeout, answered).await {
+        let state = Arc::new(CallState::default());
+        self.queue.push(job(ReplySender { sender, state: Arc::clone(&state) }));
+        match timeout(executor.settings.call_timeout, answered).await {
             Ok(Ok(answer)) => answer.map_err(StoreError::from),
-            Ok(Err(_)) => Err(Fault::late(ticket.give_up()).into()),
-            Err(_) => Err(Fault::late(ticket.give_up()).into()),
+            Ok(Err(_)) => Err(Fault::late(state.give_up()).into()),
+            Err(_) => Err(Fault::late(state.give_up()).into()),
         }
     }
 }
 
-impl Drop for Lanes {
+impl Drop for Batcher {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -66,35 +66,35 @@ impl Drop for Lanes {
     }
 }
 
-/// One call with the way back.
+/// A call, and where to send its reply.
 #[derive(Debug)]
 pub(super) enum Job {
-    Claim(Box<ClaimRequest>, Reply<Claim>),
-    Renew(RenewRequest, Reply<Fenced<Lease>>),
-    Settle(Box<SettleRequest>, Reply<Fenced<KeptUntil>>),
+    Claim(Box<ClaimRequest>, ReplySender<Claim>),
+    Renew(RenewRequest, ReplySender<Fenced<Lease>>),
+    Settle(Box<SettleRequest>, ReplySender<Fenced<RetainedUntil>>),
 }
 
 #[derive(Debug)]
-pub(super) struct Reply<A> {
+pub(super) struct ReplySender<A> {
     sender: oneshot::Sender<Result<A, Fault>>,
-    ticket: Arc<Ticket>,
+    state: Arc<CallState>,
 }
 
-/// Who has a call: its caller while it waits, or the lane that took it.
+/// Whether a call still belongs to its caller, or to the task that took it.
 #[derive(Debug, Default)]
-struct Ticket(AtomicU8);
+struct CallState(AtomicU8);
 
 const WAITING: u8 = 0;
 const TAKEN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-impl Ticket {
-    /// By the lane: whether the call is still wanted. From then on it may be applied.
+impl CallState {
+    /// For the task. Returns whether the call is still wanted; from then on it may be applied.
     fn take(&self) -> bool {
         self.0.compare_exchange(WAITING, TAKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// By the caller: says whether the call may be applied all the same.
+    /// For the caller. Returns whether the call may be applied all the same.
     fn give_up(&self) -> Effect {
         match self.0.compare_exchange(WAITING, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) => Effect::NotApplied,
@@ -115,7 +115,7 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Up to `most` calls, as many as there are.
+    /// Takes up to `most` calls. Waits while there are none.
     async fn take(&self, most: usize) -> Batch {
         loop {
             let batch = self.try_take(most);
@@ -132,25 +132,25 @@ impl Queue {
         let count = jobs.len().min(most);
         jobs.drain(..count).for_each(|job| batch.push(job));
         if !jobs.is_empty() {
-            // A wake-up may have stood for several calls.
+            // One wake-up may stand for several calls.
             self.arrived.notify_one();
         }
         batch
     }
 }
 
-/// Calls of one kind, each with the way back.
-type Calls<R, A> = Vec<(R, Option<Reply<A>>)>;
+/// Calls of one kind, with their reply senders.
+type Calls<R, A> = Vec<(R, Option<ReplySender<A>>)>;
 
 #[derive(Debug, Default)]
 struct Batch {
     claims: Calls<Box<ClaimRequest>, Claim>,
     renewals: Calls<RenewRequest, Fenced<Lease>>,
-    settlements: Calls<Box<SettleRequest>, Fenced<KeptUntil>>,
+    settlements: Calls<Box<SettleRequest>, Fenced<RetainedUntil>>,
 }
 
 impl Batch {
-    /// Takes a call in, unless its caller has gone.
+    /// Adds a call, unless its caller has gone away.
     fn push(&mut self, job: Job) {
         match job {
             Job::Claim(call, reply) if reply.is_wanted() => self.claims.push((call, Some(reply))),
@@ -166,7 +166,7 @@ impl Batch {
         self.claims.is_empty() && self.renewals.is_empty() && self.settlements.is_empty()
     }
 
-    /// Tells all that have no answer yet what went wrong.
+    /// Fails all calls that have no answer yet.
     fn fail(&mut self, fault: &Fault) {
         fail(&mut self.claims, fault);
         fail(&mut self.renewals, fault);
@@ -174,9 +174,9 @@ impl Batch {
     }
 }
 
-impl<A> Reply<A> {
+impl<A> ReplySender<A> {
     fn is_wanted(&self) -> bool {
-        !self.sender.is_closed() && self.ticket.take()
+        !self.sender.is_closed() && self.state.take()
     }
 }
 
@@ -186,45 +186,45 @@ fn fail<R, A>(calls: &mut Calls<R, A>, fault: &Fault) {
     }
 }
 
-fn answer<A>(reply: &mut Option<Reply<A>>, answer: Result<A, Fault>) {
+fn answer<A>(reply: &mut Option<ReplySender<A>>, answer: Result<A, Fault>) {
     if let Some(reply) = reply.take() {
-        // A caller that has gone does not hear it; what was done is done.
+        // Ignored: a caller that has gone away needs no answer.
         let _gone = reply.sender.send(answer);
     }
 }
 
-/// One connection's worth of work.
-struct Lane {
+/// The task of one connection.
+struct Worker {
     queue: Arc<Queue>,
-    steps: Arc<Steps>,
+    executor: Arc<Executor>,
     pools: Arc<Pools>,
 }
 
-impl Lane {
+impl Worker {
     async fn run(self) {
         loop {
-            let mut batch = self.queue.take(self.steps.settings.batch_calls_max).await;
-            match connection(&self.pools.calls, self.steps.settings.call_timeout).await {
-                Ok(client) => self.carry(client, &mut batch).await,
+            let mut batch = self.queue.take(self.executor.settings.batch_calls_max).await;
+            match connection(&self.pools.calls, self.executor.settings.call_timeout).await {
+                Ok(client) => self.send_batch(client, &mut batch).await,
                 Err(fault) => batch.fail(&fault),
             }
         }
     }
 
-    /// Carries a batch to the server. A connection that does not answer in time is given up:
-    /// what it still has under way must not meet the next batch.
-    async fn carry(&self, client: Object, batch: &mut Batch) {
-        let session = Session::new(&client, &self.steps.settings);
-        let carried = timeout(self.steps.settings.call_timeout, async {
+    /// Sends a batch. A connection that does not answer in time is closed: its late work must not
+    /// meet the next batch.
+    async fn send_batch(&self, client: Object, batch: &mut Batch) {
+        let session = Session::new(&client, &self.executor.settings);
+        let sent = timeout(self.executor.settings.call_timeout, async {
             let Batch { claims, renewals, settlements } = batch;
-            // Sent one behind the other without waiting; the server takes them in turn.
+            // Pipelined: all three are sent at once, and the server runs them in turn.
             tokio::join!(
                 self.claims(&session, claims),
                 self.settlements(&session, settlements),
                 self.renewals(&session, renewals),
             )
         });
-        if carried.await.is_err() {
+        if sent.await.is_err() {
             batch.fail(&Fault::late(Effect::MayHaveBeenApplied));
             drop(Object::take(client));
         }
@@ -232,11 +232,11 @@ impl Lane {
 
     async fn claims(&self, session: &Session<'_>, calls: &mut Calls<Box<ClaimRequest>, Claim>) {
         let requests: Vec<&ClaimRequest> = calls.iter().map(|(call, _)| &**call).collect();
-        let mut answers = self.steps.claims(session, &requests).await;
-        for again in alone(&answers) {
-            answers[again] = self.steps.claims(session, &[requests[again]]).await.swap_remove(0);
+        let mut answers = self.executor.claims(session, &requests).await;
+        for again in to_retry_alone(&answers) {
+            answers[again] = self.executor.claims(session, &[requests[again]]).await.swap_remove(0);
         }
-        give(calls, answers);
+        answer_all(calls, answers);
     }
 
     async fn renewals(
@@ -245,31 +245,32 @@ impl Lane {
         calls: &mut Calls<RenewRequest, Fenced<Lease>>,
     ) {
         let requests: Vec<&RenewRequest> = calls.iter().map(|(call, _)| call).collect();
-        let mut answers = self.steps.renewals(session, &requests).await;
-        for again in alone(&answers) {
-            answers[again] = self.steps.renewals(session, &[requests[again]]).await.swap_remove(0);
+        let mut answers = self.executor.renewals(session, &requests).await;
+        for again in to_retry_alone(&answers) {
+            answers[again] =
+                self.executor.renewals(session, &[requests[again]]).await.swap_remove(0);
         }
-        give(calls, answers);
+        answer_all(calls, answers);
     }
 
     async fn settlements(
         &self,
         session: &Session<'_>,
-        calls: &mut Calls<Box<SettleRequest>, Fenced<KeptUntil>>,
+        calls: &mut Calls<Box<SettleRequest>, Fenced<RetainedUntil>>,
     ) {
         let requests: Vec<&SettleRequest> = calls.iter().map(|(call, _)| &**call).collect();
-        let mut answers = self.steps.settlements(session, &requests).await;
-        for again in alone(&answers) {
+        let mut answers = self.executor.settlements(session, &requests).await;
+        for again in to_retry_alone(&answers) {
             answers[again] =
-                self.steps.settlements(session, &[requests[again]]).await.swap_remove(0);
+                self.executor.settlements(session, &[requests[again]]).await.swap_remove(0);
         }
-        give(calls, answers);
+        answer_all(calls, answers);
     }
 }
 
-/// The calls that failed with others and not by their own fault, perhaps: one record that
-/// somebody else has locked must not fail all that came with it.
-fn alone<A>(answers: &[Result<A, Fault>]) -> Vec<usize> {
+/// The calls to send again, each on its own, as they may have failed because of another call of
+/// their statement: one locked record must not fail all calls of a batch.
+fn to_retry_alone<A>(answers: &[Result<A, Fault>]) -> Vec<usize> {
     if answers.len() < 2 {
         return Vec::new();
     }
@@ -277,7 +278,7 @@ fn alone<A>(answers: &[Result<A, Fault>]) -> Vec<usize> {
     (0..answers.len()).filter(|call| failed(&answers[*call])).collect()
 }
 
-fn give<R, A>(calls: &mut Calls<R, A>, answers: Vec<Result<A, Fault>>) {
+fn answer_all<R, A>(calls: &mut Calls<R, A>, answers: Vec<Result<A, Fault>>) {
     for ((_, reply), it) in calls.iter_mut().zip(answers) {
         answer(reply, it);
     }

@@ -1,15 +1,15 @@
-//! What follows the scheme: a path, and options that set things.
+//! The parts of a URL after its scheme: path and options.
 
 use super::ConnectError;
 
-/// What follows the scheme, still as it was written.
-pub(super) struct Parts {
+/// The URL after its scheme, not decoded yet.
+pub(super) struct UrlParts {
     pub(super) scheme: &'static str,
     pub(super) rest: String,
     options: Vec<(String, String)>,
 }
 
-impl Parts {
+impl UrlParts {
     pub(super) fn parse(scheme: &'static str, rest: &str) -> Result<Self, ConnectError> {
         if rest.contains('#') {
             let problem = "has no meaning: a `#` in a name is written `%23`";
@@ -20,7 +20,7 @@ impl Parts {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
             if options.iter().any(|(known, _)| known == option) {
-                let problem = "is there twice";
+                let problem = "is given twice";
                 return Err(ConnectError::Option { scheme, option: option.into(), problem });
             }
             options.push((option.to_owned(), value.to_owned()));
@@ -28,7 +28,7 @@ impl Parts {
         Ok(Self { scheme, rest: rest.to_owned(), options })
     }
 
-    /// Puts every option where it belongs.
+    /// Sets the settings that the options name.
     pub(super) fn set(
         &self,
         settings: &mut [(&'static str, Setting<'_>)],
@@ -50,7 +50,7 @@ impl Parts {
     }
 }
 
-/// What an option sets.
+/// A setting that an option sets.
 pub(super) enum Setting<'a> {
     Wide(&'a mut u64),
     #[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
@@ -59,10 +59,10 @@ pub(super) enum Setting<'a> {
     Flag(&'a mut bool),
     #[cfg(any(feature = "postgres", feature = "redis"))]
     Time(&'a mut std::time::Duration),
-    /// As it was written, escapes and all.
+    /// The text as it is, `%` escapes included.
     #[cfg(feature = "postgres")]
     Text(&'a mut Option<String>),
-    /// Whatever is made of the text, or what is wrong with it.
+    /// Parses the text, or says what is wrong with it.
     #[cfg(feature = "redis")]
     Parsed(&'a mut dyn FnMut(&str) -> Result<(), &'static str>),
 }
@@ -93,7 +93,7 @@ fn flag(value: &str) -> Result<bool, &'static str> {
     value.parse().map_err(|_| "must be `true` or `false`")
 }
 
-/// A time with its unit: a number alone could be any.
+/// Parses a time. The unit is required, as a number alone is ambiguous.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 fn time(value: &str) -> Result<std::time::Duration, &'static str> {
     let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
@@ -105,7 +105,7 @@ fn time(value: &str) -> Result<std::time::Duration, &'static str> {
     millis.map(std::time::Duration::from_millis).ok_or(wrong)
 }
 
-const TOO_LARGE: &str = "is too large a number";
+const TOO_LARGE: &str = "is too large";
 
 fn number(value: &str) -> Result<u64, &'static str> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];

@@ -1,5 +1,5 @@
-//! What the writer still knows of records that changed lately, so that it need not look
-//! into the tree for what it has just written.
+//! Records that changed recently, so that the writer need not read from the tree what it has just
+//! written.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,59 +10,58 @@ use onceward_core::{Record, RecordId};
 use super::log::Number;
 use super::tally::Counted;
 
-/// Records in a generation. Running ones take about half a kilobyte.
-const GENERATION: usize = 8_192;
+/// Records in a generation. A running record takes about half a kilobyte.
+const GENERATION_SIZE: usize = 8_192;
 
 pub(super) type IdMap<V> = HashMap<RecordId, V, BuildHasherDefault<IdHasher>>;
 
-/// All records that changed after some batch; the running ones whole, because they are
-/// settled next. Two generations, of which the older is forgotten at once.
+/// All records that changed after some batch. Running records are kept whole, as they are settled
+/// next. There are two generations, and the older one is dropped as a whole.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    young: IdMap<Known>,
-    old: IdMap<Known>,
-    /// The last batch of which something is older than the younger generation, and than
-    /// the older one.
+pub(super) struct RecentChanges {
+    young: IdMap<RecentChange>,
+    old: IdMap<RecentChange>,
+    /// The last batch with changes from before the young generation, and from before the old one.
     began: [Number; 2],
 }
 
-/// What is known of a record that changed lately.
+/// A recent change of a record.
 #[derive(Debug)]
-pub(super) enum Known {
-    /// It is this.
+pub(super) enum RecentChange {
+    /// The record is running, and this is its state.
     Running(Box<Record>, Counted),
-    /// It must be read.
+    /// The record changed, and must be read.
     Changed,
 }
 
-impl Recent {
-    /// Nothing is known of batches up to `last`.
+impl RecentChanges {
+    /// An empty history: nothing is known of batches up to `last`.
     pub(super) fn after(last: Number) -> Self {
         Self { began: [last; 2], ..Self::default() }
     }
 
-    /// What is known of a record, if it changed lately.
-    pub(super) fn get(&self, id: &RecordId) -> Option<&Known> {
+    /// The last change of a record, if it is recent.
+    pub(super) fn get(&self, id: &RecordId) -> Option<&RecentChange> {
         self.young.get(id).or_else(|| self.old.get(id))
     }
 
-    /// Whether every change since batch `seen` is in here.
+    /// True if every change since batch `seen` is known.
     pub(super) fn covers(&self, seen: Number) -> bool {
         seen >= self.began[1]
     }
 
-    /// A record was changed by batch `number`.
-    pub(super) fn put(&mut self, id: RecordId, known: Known, number: Number) {
-        if self.young.len() >= GENERATION {
+    /// Notes that batch `number` changed a record.
+    pub(super) fn put(&mut self, id: RecordId, known: RecentChange, number: Number) {
+        if self.young.len() >= GENERATION_SIZE {
             self.old = mem::take(&mut self.young);
-            // Not the one before: others of this very batch may be in the older generation.
+            // This batch, not the one before: the older generation may have changes of it too.
             self.began = [number, self.began[0]];
         }
         self.young.insert(id, known);
     }
 }
 
-/// Ids are hashes already.
+/// Uses ids as they are, which are hashes already.
 #[derive(Debug, Default)]
 pub(super) struct IdHasher(u64);
 
@@ -92,13 +91,13 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_no_longer_covered() {
-        let mut recent = Recent::after(10);
+        let mut recent = RecentChanges::after(10);
         assert!(recent.covers(10) && !recent.covers(9));
-        // Batches of three records each, from number 11 on: the first change that is not
-        // in `recent` belongs to a batch that must not count as covered.
+        // Batches of three records each, from number 11 on. The first change that is missing in
+        // `recent` belongs to a batch that must not count as covered.
         let mut forgotten = 0;
-        for change in 0..GENERATION * 5 {
-            recent.put(id(change), Known::Changed, 11 + change as u64 / 3);
+        for change in 0..GENERATION_SIZE * 5 {
+            recent.put(id(change), RecentChange::Changed, 11 + change as u64 / 3);
             while recent.get(&id(forgotten)).is_none() {
                 forgotten += 1;
             }
@@ -107,7 +106,7 @@ mod tests {
                 assert!(!recent.covers(number_of_forgotten - 1), "{change}");
             }
         }
-        assert!(forgotten > GENERATION);
-        assert!(recent.covers(11 + GENERATION as u64 * 5 / 3));
+        assert!(forgotten > GENERATION_SIZE);
+        assert!(recent.covers(11 + GENERATION_SIZE as u64 * 5 / 3));
     }
 }

@@ -1,4 +1,4 @@
-//! What this process was granted, so that decorators need no look at the store when it is settled.
+//! Recent grants of this process, so that a decorator can settle them without reading the store.
 
 use std::collections::HashMap;
 use std::mem;
@@ -6,36 +6,36 @@ use std::mem;
 use onceward_core::{Fence, Fingerprint, OperationId, RecordId};
 use parking_lot::Mutex;
 
-/// Grants in one of the two generations. What was forgotten is looked up in the store, so
-/// this bounds memory (some 4 MB) and nothing else.
-const GENERATION: usize = 16_384;
+/// Grants in each of the two generations: about 4 MB together. A grant that was forgotten is looked
+/// up in the store.
+const GENERATION_SIZE: usize = 16_384;
 
-/// What a grant is about. Under one fence it never changes.
+/// The operation and the request that a grant is for. They never change under one fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Grant {
+pub(crate) struct GrantedIntent {
     pub(crate) operation: OperationId,
     pub(crate) fingerprint: Fingerprint,
 }
 
-type Generation = HashMap<(RecordId, Fence), Grant>;
+type Generation = HashMap<(RecordId, Fence), GrantedIntent>;
 
-/// Recent grants. Those that are never settled go with their generation.
+/// Recent grants in two generations. A grant that is never settled is dropped with its generation.
 #[derive(Default)]
-pub(crate) struct Grants {
-    /// The young generation, and the old one.
+pub(crate) struct RecentGrants {
+    /// The young generation and the old one.
     generations: Mutex<(Generation, Generation)>,
 }
 
-impl Grants {
-    pub(crate) fn remember(&self, id: RecordId, fence: Fence, grant: Grant) {
+impl RecentGrants {
+    pub(crate) fn remember(&self, id: RecordId, fence: Fence, grant: GrantedIntent) {
         let (young, old) = &mut *self.generations.lock();
-        if young.len() >= GENERATION {
+        if young.len() >= GENERATION_SIZE {
             *old = mem::take(young);
         }
         young.insert((id, fence), grant);
     }
 
-    pub(crate) fn recall(&self, id: RecordId, fence: Fence) -> Option<Grant> {
+    pub(crate) fn recall(&self, id: RecordId, fence: Fence) -> Option<GrantedIntent> {
         let (young, old) = &*self.generations.lock();
         young.get(&(id, fence)).or_else(|| old.get(&(id, fence))).copied()
     }
@@ -59,21 +59,21 @@ mod tests {
 
     #[test]
     fn grants_that_are_never_settled_take_bounded_memory() {
-        let grants = Grants::default();
-        let grant = Grant {
+        let grants = RecentGrants::default();
+        let grant = GrantedIntent {
             operation: uuid::Uuid::from_u128(1).into(),
             fingerprint: Fingerprint::of_parts(&[]),
         };
-        for number in 0..5 * GENERATION {
+        for number in 0..5 * GENERATION_SIZE {
             grants.remember(id(number), Fence(1), grant);
         }
-        let last = 5 * GENERATION - 1;
+        let last = 5 * GENERATION_SIZE - 1;
         assert_eq!(grants.recall(id(last), Fence(1)), Some(grant));
         assert_eq!(grants.recall(id(last), Fence(2)), None);
         assert_eq!(grants.recall(id(0), Fence(1)), None);
         grants.forget(id(last), Fence(1));
         assert_eq!(grants.recall(id(last), Fence(1)), None);
         let (young, old) = &*grants.generations.lock();
-        assert!(young.len() + old.len() <= 2 * GENERATION);
+        assert!(young.len() + old.len() <= 2 * GENERATION_SIZE);
     }
 }

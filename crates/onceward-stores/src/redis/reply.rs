@@ -1,4 +1,4 @@
-//! What scripts answer, in the words of the core.
+//! Replies of the scripts, in types of the core.
 
 use std::time::Duration;
 
@@ -11,47 +11,49 @@ use redis::Value;
 use super::codec::{self, Undecodable};
 use super::error::{undecodable, unexpected};
 
-/// The answer of a script: a word, and what belongs to it.
+/// The reply of a script: a word and its values.
 #[derive(Debug)]
-pub(super) struct Answer(Vec<Option<Bytes>>);
+pub(super) struct ScriptReply(Vec<Option<Bytes>>);
 
-/// What a script says of a bucket's mark.
+/// A bucket's loss marker, as a script reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mark {
-    /// Empty if there is no mark.
+pub(super) struct Marker {
+    /// Empty if there is no marker.
     pub(super) epoch: String,
-    /// From when on claims are granted; zero if nothing was ever lost.
+    /// Time from which claims are granted; zero if nothing was ever lost.
     pub(super) open_at: Timestamp,
     /// The server's time.
     pub(super) now: Timestamp,
 }
 
-impl Mark {
-    /// Whether a process that knew another epoch has found a loss: the mark is missing, or was
-    /// made by a process that took the server for a new one.
+impl Marker {
+    /// True if a process that knew the epoch `known` has found a loss: the marker is missing, or
+    /// was created by a process that took the server for a new one.
     pub(super) fn is_of_a_loss(&self, known: &str) -> bool {
         let unaware = self.epoch.is_empty() || self.open_at == Timestamp::default();
         self.epoch != known && unaware
     }
 }
 
-/// An answer, or that there is none because data was lost.
+/// A reply, or the marker of a bucket that lost data.
 #[derive(Debug)]
-pub(super) enum Told<T> {
-    Answer(T),
-    Lost(Mark),
+pub(super) enum MaybeLost<T> {
+    Reply(T),
+    Lost(Marker),
 }
 
-impl Answer {
+impl ScriptReply {
     pub(super) fn read(value: Value) -> Result<Self, StoreError> {
-        redis::from_redis_value(value).map(Self).map_err(|_| unexpected("no list of words"))
+        redis::from_redis_value(value)
+            .map(Self)
+            .map_err(|_| unexpected("a reply that is no list of words"))
     }
 
     pub(super) fn word(&self) -> &[u8] {
         self.0.first().and_then(Option::as_deref).unwrap_or_default()
     }
 
-    pub(super) fn claim(self) -> Result<Told<Claim>, StoreError> {
+    pub(super) fn claim(self) -> Result<MaybeLost<Claim>, StoreError> {
         let claim = match self.word() {
             b"granted" => Claim::Granted {
                 lease: Lease { fence: Fence(self.number(1)?), until: self.time(2)? },
@@ -71,39 +73,39 @@ impl Answer {
             },
             b"unknown" => Claim::Unknown { operation: self.operation(1)? },
             b"expired" => Claim::Expired,
-            b"lost" => return self.mark(1).map(Told::Lost),
-            _ => return Err(unexpected("not the answer to a claim")),
+            b"lost" => return self.mark(1).map(MaybeLost::Lost),
+            _ => return Err(unexpected("an unknown reply to a claim")),
         };
-        Ok(Told::Answer(claim))
+        Ok(MaybeLost::Reply(claim))
     }
 
-    pub(super) fn imported(self) -> Result<Told<Imported>, StoreError> {
-        Ok(Told::Answer(match self.word() {
+    pub(super) fn imported(self) -> Result<MaybeLost<Imported>, StoreError> {
+        Ok(MaybeLost::Reply(match self.word() {
             b"written" => Imported::Written,
             b"kept" => Imported::Kept,
-            b"lost" => return self.mark(1).map(Told::Lost),
-            _ => return Err(unexpected("not what becomes of a record")),
+            b"lost" => return self.mark(1).map(MaybeLost::Lost),
+            _ => return Err(unexpected("an unknown reply to an import")),
         }))
     }
 
-    /// The answer to a call that needs the current fence; `applied` reads the rest.
+    /// Reads the reply to a call that needs the current fence; `applied` reads the values.
     pub(super) fn fenced<T>(
         self,
         applied: impl FnOnce(&Self) -> Result<T, StoreError>,
-    ) -> Result<Told<Fenced<T>>, StoreError> {
-        Ok(Told::Answer(match self.word() {
+    ) -> Result<MaybeLost<Fenced<T>>, StoreError> {
+        Ok(MaybeLost::Reply(match self.word() {
             b"applied" => Fenced::Applied(applied(&self)?),
             b"stale" => Fenced::Stale,
             b"missing" => Fenced::Missing,
-            b"lost" => return self.mark(1).map(Told::Lost),
-            _ => return Err(unexpected("not the answer to a holder")),
+            b"lost" => return self.mark(1).map(MaybeLost::Lost),
+            _ => return Err(unexpected("an unknown reply to a holder")),
         }))
     }
 
-    /// A mark, from a position on.
-    pub(super) fn mark(&self, at: usize) -> Result<Mark, StoreError> {
+    /// Reads a marker from a position on.
+    pub(super) fn mark(&self, at: usize) -> Result<Marker, StoreError> {
         let epoch = self.text(at)?.to_owned();
-        Ok(Mark { epoch, open_at: self.time(at + 1)?, now: self.time(at + 2)? })
+        Ok(Marker { epoch, open_at: self.time(at + 1)?, now: self.time(at + 2)? })
     }
 
     pub(super) fn time(&self, at: usize) -> Result<Timestamp, StoreError> {
@@ -113,11 +115,11 @@ impl Answer {
     fn text(&self, at: usize) -> Result<&str, StoreError> {
         let value = self.0.get(at).and_then(Option::as_deref);
         let text = value.and_then(|value| std::str::from_utf8(value).ok());
-        text.ok_or_else(|| unexpected("a word of an answer is missing"))
+        text.ok_or_else(|| unexpected("a reply that lacks a word"))
     }
 
     fn number<N: std::str::FromStr>(&self, at: usize) -> Result<N, StoreError> {
-        self.text(at)?.parse().map_err(|_| unexpected("a number of an answer is none"))
+        self.text(at)?.parse().map_err(|_| unexpected("a reply with a word instead of a number"))
     }
 
     fn operation(&self, at: usize) -> Result<OperationId, StoreError> {
@@ -130,7 +132,7 @@ impl Answer {
     }
 }
 
-/// A field of a record that is there and cannot be read.
+/// The error of a field that cannot be read.
 pub(super) fn unreadable(Undecodable(field): Undecodable) -> StoreError {
     undecodable(field)
 }

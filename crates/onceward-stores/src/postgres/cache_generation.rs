@@ -1,4 +1,4 @@
-//! What entries of a cache before the store are checked against.
+//! The generation of valid cache entries.
 
 use onceward_core::{StoreError, StoreErrorKind, Timestamp};
 
@@ -6,32 +6,32 @@ use super::PostgresStore;
 use super::error::Fault;
 use super::row;
 
-/// As it was at a time.
+/// A generation, and when it was read.
 #[derive(Clone)]
-pub(crate) struct Generation {
-    /// Entries of another one are not believed.
+pub(crate) struct CacheGeneration {
+    /// Entries of other generations are invalid.
     pub(crate) number: i64,
-    /// By which entries are authenticated.
+    /// Authenticates entries.
     pub(crate) secret: [u8; 32],
     pub(crate) now: Timestamp,
 }
 
 impl PostgresStore {
-    /// The generation of the caches before this store.
-    pub(crate) async fn generation(&self) -> Result<Generation, StoreError> {
-        let rows = self.admin(&self.steps.statements.generation, &[]).await?;
+    /// Reads the current generation.
+    pub(crate) async fn generation(&self) -> Result<CacheGeneration, StoreError> {
+        let rows = self.admin(&self.executor.statements.generation, &[]).await?;
         let row = rows.first().ok_or_else(missing)?;
         let secret: &[u8] = row::get(row, "secret").map_err(Fault::from)?;
-        Ok(Generation {
+        Ok(CacheGeneration {
             number: row::get(row, "generation").map_err(Fault::from)?,
             secret: secret.try_into().map_err(|_| missing())?,
             now: row::timestamp(row::get(row, "now").map_err(Fault::from)?),
         })
     }
 
-    /// Begins a new generation: no cache is believed in what it knew before.
+    /// Begins a new generation, which invalidates all cache entries.
     pub(crate) async fn next_generation(&self) -> Result<(), StoreError> {
-        self.admin(&self.steps.statements.next_generation, &[]).await?;
+        self.admin(&self.executor.statements.next_generation, &[]).await?;
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! Steps of the truth table, many at once.
+//! Executes calls, many at once.
 //!
-//! What is common is decided by one statement: a claim of a new key, a renewal of a live lease,
-//! a settlement of what is open. Everything else is decided by `machine.rs`, on the row as it
-//! was seen and at the server's time, and written only if the row still is so; else it is
-//! looked at again. No lock is held between two statements.
+//! Common cases are decided by one statement: a claim of a new key, a renewal of a live lease, a
+//! settlement of an open record. All others are decided by `machine.rs`, on the row as it was read
+//! and at the server's time, and written if the row is unchanged; otherwise it is read again. No
+//! lock is held between two statements.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,33 +16,33 @@ use onceward_core::{
 
 use super::columns::{ClaimColumns, PutColumns, RenewColumns, SettleColumns};
 use super::error::{Fault, RecordsLost};
-use super::row::{self, Columns, Seen, Stored, Undecodable};
-use super::session::Ask;
+use super::row::{self, DriverRow, RowSnapshot, Undecodable, VersionedRecord};
+use super::session::SqlClient;
 use super::settings::Settings;
 use super::sql::Statements;
 
-/// How often a row is looked at that changes each time in between. Each look that fails means
-/// that somebody else's step succeeded.
-const LOOKS_MAX: usize = 32;
+/// How often a row is read again that changes in between. Each failed attempt means that another
+/// call succeeded.
+const ATTEMPTS_MAX: usize = 32;
 
-/// Decides calls, over any connection.
+/// Executes calls over any connection.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(super) struct Executor {
     pub(super) statements: Statements,
     pub(super) settings: Settings,
     channel: String,
-    /// How long the last settlement was to be kept: what is foretold of the next.
+    /// Retention of the last settlement, which predicts that of the next one.
     keep_ms: AtomicI64,
 }
 
-/// Until when the server keeps what was settled; `None` for what stays until somebody knows, or
-/// if it was settled before.
-pub(crate) type KeptUntil = Option<Timestamp>;
+/// End of the retention of a settled record. `None` for a record that stays unknown, or was settled
+/// before.
+pub(crate) type RetainedUntil = Option<Timestamp>;
 
-/// The answers to many calls, in their order.
+/// The answers to calls, in the order of the calls.
 type Answers<A> = Vec<Result<A, Fault>>;
 
-impl Steps {
+impl Executor {
     pub(super) fn new(settings: Settings) -> Self {
         let day_ms = 86_400_000;
         Self {
@@ -53,38 +53,42 @@ impl Steps {
         }
     }
 
-    /// Claims, several of one record included: the later ones are decided on what the first
-    /// one made of it.
-    pub(super) async fn claims(&self, ask: &impl Ask, calls: &[&ClaimRequest]) -> Answers<Claim> {
-        let mut open = Open::new(calls.iter().map(|call| call.id));
-        for _ in 0..LOOKS_MAX {
-            if open.is_done() {
+    /// Executes claims. Several of one record are decided one after the other, on the result of the
+    /// first.
+    pub(super) async fn claims(
+        &self,
+        client: &impl SqlClient,
+        calls: &[&ClaimRequest],
+    ) -> Answers<Claim> {
+        let mut pending = PendingCalls::new(calls.iter().map(|call| call.id));
+        for _ in 0..ATTEMPTS_MAX {
+            if pending.is_done() {
                 break;
             }
-            let firsts: Vec<_> = open.firsts().map(|call| calls[call]).collect();
-            let seen = match self.claim_or_read(ask, &firsts).await {
+            let firsts: Vec<_> = pending.firsts().map(|call| calls[call]).collect();
+            let seen = match self.claim_or_read(client, &firsts).await {
                 Ok(seen) => seen,
-                Err(fault) => return open.fail(&fault),
+                Err(fault) => return pending.fail(&fault),
             };
             let unanswered = seen.len() < firsts.len();
-            let mut puts = Vec::new();
+            let mut updates = Vec::new();
             for seen in seen {
-                self.decide_claims(&mut open, calls, seen, &mut puts);
+                self.decide_claims(&mut pending, calls, seen, &mut updates);
             }
-            if let Err(fault) = self.put(ask, &mut open, puts).await {
-                return open.fail(&fault);
+            if let Err(fault) = self.put(client, &mut pending, updates).await {
+                return pending.fail(&fault);
             }
-            // Somebody else made the record just now, or all records are gone.
-            if unanswered && let Err(fault) = self.must_have_sentinel(ask).await {
-                return open.fail(&fault);
+            // Another transaction has just inserted the record, or all records are gone.
+            if unanswered && let Err(fault) = self.must_have_sentinel(client).await {
+                return pending.fail(&fault);
             }
         }
-        open.finish()
+        pending.finish()
     }
 
-    /// Fails if the row is gone that is there as long as the others are.
-    pub(super) async fn must_have_sentinel(&self, ask: &impl Ask) -> Result<(), Fault> {
-        let rows = ask.ask(&self.statements.sentinel, &[]).await.map_err(Fault::harmless)?;
+    /// Fails if the sentinel is missing, and with it all records.
+    pub(super) async fn must_have_sentinel(&self, client: &impl SqlClient) -> Result<(), Fault> {
+        let rows = client.run(&self.statements.sentinel, &[]).await.map_err(Fault::harmless)?;
         match rows.first().map(|row| row::get(row, "there")).transpose()? {
             Some(true) => Ok(()),
             _ => Err(Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied)
@@ -92,26 +96,27 @@ impl Steps {
         }
     }
 
-    /// Decides all claims of one record on what is there.
+    /// Decides all claims of one record.
     fn decide_claims(
         &self,
-        open: &mut Open<Claim>,
+        pending: &mut PendingCalls<Claim>,
         calls: &[&ClaimRequest],
-        seen: Seen,
-        puts: &mut Vec<Put<Claim>>,
+        seen: RowSnapshot,
+        updates: &mut Vec<RowUpdate<Claim>>,
     ) {
         let stored = match seen.stored {
             Ok(stored) => stored,
-            Err(wrong) => return open.fail_record(&seen.id, wrong),
+            Err(wrong) => return pending.fail_record(&seen.id, wrong),
         };
         let mut planned = false;
-        for call in open.of(&seen.id) {
-            // The claim that made the row finds its own token there.
+        for call in pending.of(&seen.id) {
+            // The claim that inserted the row finds its own token in it.
             let step = machine::claim(Some(&stored.record), calls[call], Fence(0), seen.now);
             match step.next {
                 Next::Put(_) | Next::Stand(..) if planned => {}
                 next => {
-                    planned |= open.step(call, &seen.id, Some(&stored), step.answer, next, puts);
+                    planned |=
+                        pending.step(call, &seen.id, Some(&stored), step.answer, next, updates);
                 }
             }
         }
@@ -119,15 +124,15 @@ impl Steps {
 
     async fn claim_or_read(
         &self,
-        ask: &impl Ask,
+        client: &impl SqlClient,
         calls: &[&ClaimRequest],
-    ) -> Result<Vec<Seen>, Fault> {
+    ) -> Result<Vec<RowSnapshot>, Fault> {
         let keep = self.keep_ms.load(Ordering::Relaxed);
         let slack = self.slack_ms(keep);
         let columns = ClaimColumns::new(calls);
-        // Far enough ahead that the work may take half of the slack.
+        // So far ahead that the work may take half of the slack.
         let (ahead, unit) = (keep + slack / 2, (slack / 2).max(1));
-        let rows = ask.ask(&self.statements.claim, &columns.values(&ahead, &unit)).await?;
+        let rows = client.run(&self.statements.claim, &columns.values(&ahead, &unit)).await?;
         Ok(one_each(&rows)?)
     }
 
@@ -136,21 +141,21 @@ impl Steps {
         row::millis(self.settings.slack(keep))
     }
 
-    /// Renewals, each of another record.
+    /// Executes renewals. Several of one record are executed one after the other.
     pub(super) async fn renewals(
         &self,
-        ask: &impl Ask,
+        client: &impl SqlClient,
         calls: &[&RenewRequest],
     ) -> Answers<Fenced<Lease>> {
-        let mut open = Open::new(calls.iter().map(|call| call.id));
-        while !open.is_done() {
-            let wave: Vec<_> = open.firsts().collect();
+        let mut pending = PendingCalls::new(calls.iter().map(|call| call.id));
+        while !pending.is_done() {
+            let wave: Vec<_> = pending.firsts().collect();
             let columns = RenewColumns::new(wave.iter().map(|call| calls[*call]));
-            let rows = ask.ask(&self.statements.renew, &columns.values()).await;
+            let rows = client.run(&self.statements.renew, &columns.values()).await;
             let renewed = match rows.map(|rows| renewed(&rows)) {
                 Ok(Ok(renewed)) => renewed,
-                Ok(Err(wrong)) => return open.fail(&wrong.into()),
-                Err(fault) => return open.fail(&fault),
+                Ok(Err(wrong)) => return pending.fail(&wrong.into()),
+                Err(fault) => return pending.fail(&fault),
             };
             let mut rest = Vec::new();
             for call in wave {
@@ -158,94 +163,98 @@ impl Steps {
                 match renewed.get(&request.id) {
                     Some(until) => {
                         let lease = Lease { fence: request.holder.fence, until: *until };
-                        open.answer(call, &request.id, Ok(Fenced::Applied(lease)));
+                        pending.answer(call, &request.id, Ok(Fenced::Applied(lease)));
                     }
                     None => rest.push((call, request.id)),
                 }
             }
-            self.decide(ask, &mut open, rest, |call, record, now| {
+            self.decide(client, &mut pending, rest, |call, record, now| {
                 machine::renew(record, calls[call], now)
             })
             .await;
         }
-        open.finish()
+        pending.finish()
     }
 
-    /// A settlement inside of a transaction.
+    /// Settles within a transaction.
     pub(super) async fn settle_in(
         &self,
-        tx: &impl Ask,
+        tx: &impl SqlClient,
         request: &SettleRequest,
     ) -> Result<Fenced<()>, Fault> {
         let settled = self.settlements(tx, &[request]).await.swap_remove(0)?;
         Ok(settled.map(drop))
     }
 
-    /// Settlements; several of one record one after the other.
+    /// Executes settlements. Several of one record are executed one after the other.
     pub(super) async fn settlements(
         &self,
-        ask: &impl Ask,
+        client: &impl SqlClient,
         calls: &[&SettleRequest],
-    ) -> Answers<Fenced<KeptUntil>> {
-        let mut open = Open::new(calls.iter().map(|call| call.id));
-        while !open.is_done() {
-            let wave: Vec<_> = open.firsts().collect();
+    ) -> Answers<Fenced<RetainedUntil>> {
+        let mut pending = PendingCalls::new(calls.iter().map(|call| call.id));
+        while !pending.is_done() {
+            let wave: Vec<_> = pending.firsts().collect();
             let requests: Vec<_> = wave.iter().map(|call| calls[*call]).collect();
-            let settled = match self.settle(ask, &requests).await {
+            let settled = match self.settle(client, &requests).await {
                 Ok(settled) => settled,
-                Err(fault) => return open.fail(&fault),
+                Err(fault) => return pending.fail(&fault),
             };
             let mut rest = Vec::new();
             for (call, request) in wave.into_iter().zip(requests) {
                 match settled.get(&request.id) {
-                    Some(kept) => open.answer(call, &request.id, Ok(Fenced::Applied(*kept))),
+                    Some(kept) => pending.answer(call, &request.id, Ok(Fenced::Applied(*kept))),
                     None => rest.push((call, request.id)),
                 }
             }
-            self.decide(ask, &mut open, rest, |call, record, now| {
+            self.decide(client, &mut pending, rest, |call, record, now| {
                 let Step { answer, next } = machine::settle(record, calls[call], now);
                 Step { answer: answer.map(|()| None), next }
             })
             .await;
         }
-        open.finish()
+        pending.finish()
     }
 
     async fn settle(
         &self,
-        ask: &impl Ask,
+        client: &impl SqlClient,
         calls: &[&SettleRequest],
-    ) -> Result<HashMap<RecordId, KeptUntil>, Fault> {
+    ) -> Result<HashMap<RecordId, RetainedUntil>, Fault> {
         for call in calls.iter().filter(|call| call.settlement != Settlement::Unknown) {
             self.keep_ms.store(row::millis(call.retention.keep), Ordering::Relaxed);
         }
         let columns = SettleColumns::new(calls, &self.settings);
-        let rows = ask.ask(&self.statements.settle, &columns.values(&self.channel)).await?;
+        let rows = client.run(&self.statements.settle, &columns.values(&self.channel)).await?;
         Ok(settled(&rows)?)
     }
 
-    /// Evidence about one record.
+    /// Resolves one record.
     pub(super) async fn resolve(
         &self,
-        ask: &impl Ask,
+        client: &impl SqlClient,
         request: &ResolveRequest,
     ) -> Result<Fenced<()>, Fault> {
-        let mut open = Open::new([request.id].into_iter());
-        self.decide(ask, &mut open, vec![(0, request.id)], |_, record, now| {
+        let mut pending = PendingCalls::new([request.id].into_iter());
+        self.decide(client, &mut pending, vec![(0, request.id)], |_, record, now| {
             machine::resolve(record, request, now)
         })
         .await;
-        open.finish().swap_remove(0)
+        pending.finish().swap_remove(0)
     }
 
-    /// A record of another store.
-    pub(super) async fn import(&self, ask: &impl Ask, record: &Record) -> Result<Imported, Fault> {
-        for _ in 0..LOOKS_MAX {
-            let mut open = Open::new([record.id].into_iter());
-            let seen = self.read(ask, &[record.id]).await?.pop();
+    /// Imports a record of another store.
+    pub(super) async fn import(
+        &self,
+        client: &impl SqlClient,
+        record: &Record,
+    ) -> Result<Imported, Fault> {
+        for _ in 0..ATTEMPTS_MAX {
+            let mut pending = PendingCalls::new([record.id].into_iter());
+            let seen = self.read(client, &[record.id]).await?.pop();
             let Some(seen) = seen else {
                 let columns = PutColumns::first(record);
-                let rows = ask.ask(&self.statements.import, &columns.fields()).await?;
+                let rows = client.run(&self.statements.import, &columns.fields()).await?;
                 match rows.is_empty() {
                     true => continue,
                     false => return Ok(Imported::Written),
@@ -253,112 +262,116 @@ impl Steps {
             };
             let stored = seen.stored.map_err(Fault::from)?;
             let Step { answer, next } = machine::import(Some(&stored.record), record);
-            let mut puts = Vec::new();
-            open.step(0, &record.id, Some(&stored), answer, next, &mut puts);
-            self.put(ask, &mut open, puts).await?;
-            if open.is_done() {
-                return open.finish().swap_remove(0);
+            let mut updates = Vec::new();
+            pending.step(0, &record.id, Some(&stored), answer, next, &mut updates);
+            self.put(client, &mut pending, updates).await?;
+            if pending.is_done() {
+                return pending.finish().swap_remove(0);
             }
         }
         Err(changing())
     }
 
-    /// What is there of some records.
-    pub(super) async fn read(&self, ask: &impl Ask, ids: &[RecordId]) -> Result<Vec<Seen>, Fault> {
+    /// Reads records.
+    pub(super) async fn read(
+        &self,
+        client: &impl SqlClient,
+        ids: &[RecordId],
+    ) -> Result<Vec<RowSnapshot>, Fault> {
         let ids: Vec<&[u8]> = ids.iter().map(|id| id.as_bytes().as_slice()).collect();
-        let rows = ask.ask(&self.statements.read, &[&ids]).await.map_err(Fault::harmless)?;
+        let rows = client.run(&self.statements.read, &[&ids]).await.map_err(Fault::harmless)?;
         Ok(one_each(&rows)?)
     }
 
-    /// Has the truth table decide calls, each of another record, on what is there.
+    /// Decides calls by the truth table, each on another record.
     async fn decide<A>(
         &self,
-        ask: &impl Ask,
-        open: &mut Open<A>,
+        client: &impl SqlClient,
+        pending: &mut PendingCalls<A>,
         mut calls: Vec<(usize, RecordId)>,
         step: impl Fn(usize, Option<&Record>, Timestamp) -> Step<A>,
     ) where
         A: Send,
     {
-        for _ in 0..LOOKS_MAX {
-            calls.retain(|(call, _)| open.is_open(*call));
+        for _ in 0..ATTEMPTS_MAX {
+            calls.retain(|(call, _)| pending.is_pending(*call));
             if calls.is_empty() {
                 return;
             }
             let ids: Vec<_> = calls.iter().map(|(_, id)| *id).collect();
-            let seen = match self.read(ask, &ids).await {
+            let seen = match self.read(client, &ids).await {
                 Ok(seen) => seen,
-                Err(fault) => return open.fail_some(&calls, &fault),
+                Err(fault) => return pending.fail_some(&calls, &fault),
             };
             let mut seen: HashMap<_, _> = seen.into_iter().map(|seen| (seen.id, seen)).collect();
-            let mut puts = Vec::new();
+            let mut updates = Vec::new();
             for (call, id) in &calls {
                 let (stored, now) = match seen.remove(id) {
                     None => (None, Timestamp::default()),
-                    Some(Seen { stored: Ok(stored), now, .. }) => (Some(stored), now),
-                    Some(Seen { stored: Err(wrong), .. }) => {
-                        open.answer(*call, id, Err(wrong.into()));
+                    Some(RowSnapshot { stored: Ok(stored), now, .. }) => (Some(stored), now),
+                    Some(RowSnapshot { stored: Err(wrong), .. }) => {
+                        pending.answer(*call, id, Err(wrong.into()));
                         continue;
                     }
                 };
                 let Step { answer, next } = step(*call, stored.as_ref().map(|it| &it.record), now);
-                open.step(*call, id, stored.as_ref(), answer, next, &mut puts);
+                pending.step(*call, id, stored.as_ref(), answer, next, &mut updates);
             }
-            if let Err(fault) = self.put(ask, open, puts).await {
-                return open.fail_some(&calls, &fault);
+            if let Err(fault) = self.put(client, pending, updates).await {
+                return pending.fail_some(&calls, &fault);
             }
         }
-        open.fail_some(&calls, &changing());
+        pending.fail_some(&calls, &changing());
     }
 
-    /// Writes what is still as it was seen; the calls of the others stay open.
+    /// Writes the rows that are still as they were read. The calls of the others stay pending.
     async fn put<A>(
         &self,
-        ask: &impl Ask,
-        open: &mut Open<A>,
-        puts: Vec<Put<A>>,
+        client: &impl SqlClient,
+        pending: &mut PendingCalls<A>,
+        updates: Vec<RowUpdate<A>>,
     ) -> Result<(), Fault> {
-        if puts.is_empty() {
+        if updates.is_empty() {
             return Ok(());
         }
-        let columns = PutColumns::new(puts.iter().map(|put| (&put.seen, &*put.next)));
-        let rows = ask.ask(&self.statements.put, &columns.values(&self.channel)).await;
+        let columns = PutColumns::new(updates.iter().map(|update| (&update.seen, &*update.next)));
+        let rows = client.run(&self.statements.put, &columns.values(&self.channel)).await;
         drop(columns);
         let written = match rows {
             Ok(rows) => ids(&rows)?,
             Err(fault) => {
-                for put in puts {
-                    open.answer(put.call, &put.next.id, Err(fault.clone()));
+                for update in updates {
+                    pending.answer(update.call, &update.next.id, Err(fault.clone()));
                 }
                 return Ok(());
             }
         };
-        for put in puts {
-            if written.contains(&put.next.id) {
-                open.answer(put.call, &put.next.id, Ok(put.answer));
+        for update in updates {
+            if written.contains(&update.next.id) {
+                pending.answer(update.call, &update.next.id, Ok(update.answer));
             }
         }
         Ok(())
     }
 }
 
-/// A row that is to become another, if it still is what it was.
-struct Put<A> {
+/// A new state for a row, if the row is unchanged.
+struct RowUpdate<A> {
     call: usize,
     seen: (Fence, i64),
     next: Box<Record>,
     answer: A,
 }
 
-/// Calls and their answers so far.
-struct Open<A> {
+/// Calls, and their answers so far.
+struct PendingCalls<A> {
     answers: Vec<Option<Result<A, Fault>>>,
-    /// The calls that have none yet, by record: in the order of the ids, so that two
-    /// statements that meet do not wait for each other in a circle.
+    /// Calls without an answer, by record. In the order of the ids, so that two statements never
+    /// wait for each other in a circle.
     waiting: BTreeMap<RecordId, Vec<usize>>,
 }
 
-impl<A> Open<A> {
+impl<A> PendingCalls<A> {
     fn new(ids: impl Iterator<Item = RecordId>) -> Self {
         let mut waiting: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let mut count = 0;
@@ -373,11 +386,11 @@ impl<A> Open<A> {
         self.waiting.is_empty()
     }
 
-    fn is_open(&self, call: usize) -> bool {
+    fn is_pending(&self, call: usize) -> bool {
         self.answers[call].is_none()
     }
 
-    /// One call of each record, in the order of their ids.
+    /// The first call of each record, in the order of the ids.
     fn firsts(&self) -> impl Iterator<Item = usize> {
         self.waiting.values().filter_map(|calls| calls.first().copied())
     }
@@ -397,21 +410,21 @@ impl<A> Open<A> {
         }
     }
 
-    /// Takes a step: answers what changes nothing, and plans what does. Says whether it
-    /// planned.
+    /// Answers a call that changes nothing, and collects the update of one that does. Returns
+    /// whether it collected one.
     fn step(
         &mut self,
         call: usize,
         id: &RecordId,
-        stored: Option<&Stored>,
+        stored: Option<&VersionedRecord>,
         answer: A,
         next: Next,
-        puts: &mut Vec<Put<A>>,
+        updates: &mut Vec<RowUpdate<A>>,
     ) -> bool {
         match (next.written(stored.map(|stored| &stored.record)), stored) {
             (Some(Some(next)), Some(stored)) => {
                 let seen = (stored.record.fence, stored.version);
-                puts.push(Put { call, seen, next, answer });
+                updates.push(RowUpdate { call, seen, next, answer });
                 true
             }
             _ => {
@@ -429,7 +442,7 @@ impl<A> Open<A> {
 
     fn fail_some(&mut self, calls: &[(usize, RecordId)], fault: &Fault) {
         for (call, id) in calls {
-            if self.is_open(*call) {
+            if self.is_pending(*call) {
                 self.answer(*call, id, Err(fault.clone()));
             }
         }
@@ -444,16 +457,16 @@ impl<A> Open<A> {
     }
 }
 
-/// Somebody else was faster every time.
+/// The error after too many attempts: other calls changed the row every time.
 fn changing() -> Fault {
     Fault::new(StoreErrorKind::Unavailable, Effect::NotApplied)
 }
 
-/// One row an id. Where a record was made anew while it was looked at, the new one counts.
-fn one_each(rows: &[impl Columns]) -> Result<Vec<Seen>, Undecodable> {
-    let mut found: BTreeMap<RecordId, Seen> = BTreeMap::new();
+/// One snapshot for each id. If the row was inserted by this statement, that one counts.
+fn one_each(rows: &[impl DriverRow]) -> Result<Vec<RowSnapshot>, Undecodable> {
+    let mut found: BTreeMap<RecordId, RowSnapshot> = BTreeMap::new();
     for row in rows {
-        let seen = Seen::read(row)?;
+        let seen = RowSnapshot::read(row)?;
         if seen.granted || !found.contains_key(&seen.id) {
             found.insert(seen.id, seen);
         }
@@ -461,26 +474,26 @@ fn one_each(rows: &[impl Columns]) -> Result<Vec<Seen>, Undecodable> {
     Ok(found.into_values().collect())
 }
 
-fn ids(rows: &[impl Columns]) -> Result<HashSet<RecordId>, Undecodable> {
+fn ids(rows: &[impl DriverRow]) -> Result<HashSet<RecordId>, Undecodable> {
     rows.iter().map(row::first_id).collect()
 }
 
-fn renewed(rows: &[impl Columns]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
+fn renewed(rows: &[impl DriverRow]) -> Result<HashMap<RecordId, Timestamp>, Undecodable> {
     rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time(row)?))).collect()
 }
 
-fn settled(rows: &[impl Columns]) -> Result<HashMap<RecordId, KeptUntil>, Undecodable> {
+fn settled(rows: &[impl DriverRow]) -> Result<HashMap<RecordId, RetainedUntil>, Undecodable> {
     rows.iter().map(|row| Ok((row::first_id(row)?, row::second_time_if_any(row)?))).collect()
 }
 
-/// When cleaning up is to look at a record, if that changes with its state.
+/// The next time at which purging must visit the record, if its state determines that.
 pub(super) fn purge_after(record: &Record) -> Option<Timestamp> {
     let retained = record.state.retained()?;
     let expired = record.state.name() == StateName::Expired;
     Some(if expired { retained.tombstone_until } else { retained.until })
 }
 
-/// The lease of a record that has one.
+/// The end of the lease, for a running record.
 pub(super) fn lease_until(state: &State) -> Option<Timestamp> {
     match state {
         State::Running { lease_until } => Some(*lease_until),

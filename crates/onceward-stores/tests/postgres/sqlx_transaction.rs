@@ -1,4 +1,4 @@
-//! Claim, business rows and outcome in one commit of sqlx's.
+//! Claim, business rows and outcome in one commit of sqlx.
 
 use onceward_core::{
     Claim, Fenced, Holder, SettleRequest, Settlement, Store as _, StoreAdmin as _,
@@ -14,7 +14,7 @@ async fn connect(server: &Server) -> PgConnection {
     PgConnection::connect(&url).await.unwrap()
 }
 
-/// A table of the business.
+/// A table of the service.
 async fn table(connection: &mut PgConnection) -> String {
     let table = fresh_name("payment");
     let sql = format!("CREATE TABLE {table} (key text NOT NULL)");
@@ -27,7 +27,7 @@ async fn rows(connection: &mut PgConnection, table: &str) -> i64 {
     sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.unwrap()
 }
 
-/// Claims, pays by a row, and completes.
+/// Claims, inserts a payment, and completes.
 async fn pay(
     store: &PostgresStore,
     tx: &mut sqlx::Transaction<'_, sqlx::Postgres>,
@@ -52,7 +52,7 @@ async fn rows_and_outcome_are_committed_together() {
     let table = table(&mut connection).await;
     let mut tx = connection.begin().await.unwrap();
     pay(&store, &mut tx, &table, "key").await;
-    // Nobody else sees it yet, and nobody waits for it.
+    // Other connections do not see it yet, and do not wait for it.
     let mut other = connect(server).await;
     let mut elsewhere = other.begin().await.unwrap();
     let claim = store.claim_in_sqlx(&mut elsewhere, &request("key")).await.unwrap();
@@ -64,7 +64,7 @@ async fn rows_and_outcome_are_committed_together() {
     let again = store.claim_in_sqlx(&mut tx, &request("key")).await.unwrap();
     assert!(matches!(&again, Claim::Completed { outcome: it, .. } if *it == outcome("paid")));
     drop(tx);
-    // What one driver wrote the other reads.
+    // Each driver reads what the other wrote.
     assert_eq!(store.claim(&request("key")).await.unwrap(), again);
 }
 
@@ -80,7 +80,7 @@ async fn a_rollback_leaves_neither_rows_nor_claim() {
     assert_eq!(store.get(&id("key")).await.unwrap(), None);
 }
 
-/// The whole record as both drivers read it, and the rare edges of the truth table.
+/// Both drivers read whole records and take the rare edges of the truth table.
 #[tokio::test]
 async fn what_the_store_has_is_met_and_a_stale_holder_is_refused() {
     let Some(server) = shared() else { return };
@@ -97,7 +97,7 @@ async fn what_the_store_has_is_met_and_a_stale_holder_is_refused() {
     let failed = SettleRequest { settlement, holder, ..stale };
     assert_eq!(store.settle_in_sqlx(&mut tx, &failed).await.unwrap(), Fenced::Applied(()));
     tx.commit().await.unwrap();
-    // Released by one, claimed again by the other.
+    // Released through one driver, claimed again through the other.
     let holder = granted(&store, "released").await;
     let _ = settle(&store, "released", holder, Settlement::Release, DAY).await.unwrap();
     let mut tx = connection.begin().await.unwrap();

@@ -1,8 +1,8 @@
-//! The way to the server or the servers, and what is known of a call that failed on it.
+//! Connections to a server or a cluster, and what a failed call says about its effect.
 //!
-//! The driver has a manager of its own that connects again. It is not used: it cannot tell a call
-//! that failed because there was no connection from one that was lost with it, and waits for the
-//! first much longer than for the second.
+//! The driver's own connection manager is not used. It cannot tell a call that failed for want of a
+//! connection from one that was lost with its connection, and it waits much longer for the first
+//! than for the second.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,55 +28,55 @@ use super::error::{
 use super::scripts::Script;
 use super::settings::{Settings, Tls, Wait};
 
-/// Calls that may wait in a connection before callers do. More than the driver's 50, so that a
-/// burst is written in few packets.
+/// Calls in a connection's queue before callers wait. More than the driver's 50, so that a burst is
+/// written in few packets.
 const PIPELINED_CALLS: usize = 1024;
-/// How often the cluster client sends a call again by itself, redirections included: a slot that
-/// moves twice, and a node that is gone in between.
+/// How often the cluster client repeats a call, redirections included: enough for a slot that moves
+/// twice while a node is gone.
 const CLUSTER_RETRIES: u32 = 8;
 
-/// Where a store is.
+/// The address of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Server(String),
-    /// Nodes to ask for the others.
+    /// Some nodes, which name the others.
     Cluster(Vec<String>),
 }
 
-/// Connections to a server or a cluster. Every call has a time limit of its own.
-pub(crate) struct Link {
-    lanes: Vec<Arc<Lane>>,
+/// Connections to a server or a cluster. Each call has a time limit.
+pub(crate) struct Connections {
+    all: Vec<Arc<Connection>>,
     next: AtomicUsize,
     timeout: std::time::Duration,
     pub(super) wait: Option<Wait>,
 }
 
-/// What a call is about: its key, by which a cluster finds the node.
+/// Whether a call waits for replicas.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Replication<'a> {
-    /// Nothing is waited for.
+    /// It does not.
     Ignored,
-    /// Replicas have to have it, if the settings say so.
+    /// Replicas must have the write, if the settings say so. A cluster finds the node by the key.
     Checked { key: &'a str },
 }
 
-impl Link {
+impl Connections {
     pub(crate) fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
-        let lane = |_| Lane::new(address, settings).map(Arc::new);
+        let connection = |_| Connection::new(address, settings).map(Arc::new);
         Ok(Self {
-            lanes: (0..settings.connections).map(lane).collect::<RedisResult<_>>()?,
+            all: (0..settings.connections).map(connection).collect::<RedisResult<_>>()?,
             next: AtomicUsize::new(0),
             timeout: settings.timeout,
             wait: settings.wait,
         })
     }
 
-    /// One command, one answer.
+    /// Sends one command and returns its reply.
     pub(crate) async fn call(&self, command: &Cmd) -> Result<Value, StoreError> {
-        self.send(Message::One(command)).await.map_err(Failure::into_error).and_then(only)
+        self.send(Message::One(command)).await.map_err(CallFailure::into_error).and_then(only)
     }
 
-    /// A script by its hash and, where the server does not know that, by its text. `fill` adds
+    /// Runs a script by its hash, or by its text if the server does not know the hash. `fill` adds
     /// keys and arguments.
     pub(super) async fn run(
         &self,
@@ -91,15 +91,19 @@ impl Link {
             command
         };
         match self.invoke(&command("EVALSHA", &script.hash), replication).await {
-            Err(Failure::Driver(error, sent)) if is_unknown_script(&error) => {
+            Err(CallFailure::Driver(error, sent)) if is_unknown_script(&error) => {
                 let again = self.invoke(&command("EVAL", script.text), replication).await;
                 again.map_err(|failure| failure.after(sent).into_error())
             }
-            other => other.map_err(Failure::into_error),
+            other => other.map_err(CallFailure::into_error),
         }
     }
 
-    async fn invoke(&self, command: &Cmd, replication: Replication<'_>) -> Result<Value, Failure> {
+    async fn invoke(
+        &self,
+        command: &Cmd,
+        replication: Replication<'_>,
+    ) -> Result<Value, CallFailure> {
         match (replication, self.wait) {
             (Replication::Checked { key }, Some(wait)) => {
                 let waiting = waiting(command, wait);
@@ -112,29 +116,30 @@ impl Link {
         }
     }
 
-    /// A command to every server that takes writes, each with its name.
+    /// Sends a command to every server that takes writes. Returns the replies with the servers'
+    /// names.
     pub(super) async fn call_all(&self, command: &Cmd) -> Result<Vec<(String, Value)>, StoreError> {
-        let values = self.send(Message::All(command)).await.map_err(Failure::into_error)?;
+        let values = self.send(Message::All(command)).await.map_err(CallFailure::into_error)?;
         Ok(values.into_iter().flat_map(by_node).collect())
     }
 
-    async fn send(&self, message: Message<'_>) -> Result<Vec<Value>, Failure> {
-        let lane = &self.lanes[self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len()];
-        lane.send(message, Instant::now() + self.timeout).await
+    async fn send(&self, message: Message<'_>) -> Result<Vec<Value>, CallFailure> {
+        let connection = &self.all[self.next.fetch_add(1, Ordering::Relaxed) % self.all.len()];
+        connection.send(message, Instant::now() + self.timeout).await
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("lanes", &self.lanes.len()).finish_non_exhaustive()
+        f.debug_struct("Connections").field("all", &self.all.len()).finish_non_exhaustive()
     }
 }
 
-/// A command as it is sent.
+/// A command to send.
 #[derive(Clone, Copy)]
 enum Message<'a> {
     One(&'a Cmd),
-    /// A command and the `WAIT` for it, on one connection: that is what it waits for.
+    /// A command and its `WAIT`, on one connection, as `WAIT` is about that connection's writes.
     Two {
         pipeline: &'a Pipeline,
         key: &'a str,
@@ -142,14 +147,14 @@ enum Message<'a> {
     All(&'a Cmd),
 }
 
-/// Why there is no answer.
-enum Failure {
+/// Why a call has no reply.
+enum CallFailure {
     Driver(RedisError, Sent),
     Silence(Sent),
     Other(StoreError),
 }
 
-impl Failure {
+impl CallFailure {
     fn into_error(self) -> StoreError {
         match self {
             Self::Driver(error, sent) => failed(error, sent),
@@ -158,7 +163,7 @@ impl Failure {
         }
     }
 
-    /// The failure of a second sending.
+    /// The failure of a second attempt, given how the first one ended.
     fn after(self, first: Sent) -> Self {
         match (first, self) {
             (Sent::Unanswered, Self::Driver(error, _)) => Self::Driver(error, first),
@@ -168,28 +173,28 @@ impl Failure {
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for CallFailure {
     fn from(error: StoreError) -> Self {
         Self::Other(error)
     }
 }
 
-/// One connection, made anew when it fails.
-struct Lane {
+/// One connection, replaced when it fails.
+struct Connection {
     source: Source,
     current: Mutex<Current>,
-    /// Held while connecting, so that many calls make one connection; with the last failure.
+    /// Held while connecting, so that many calls make one connection. Holds the last failure.
     connecting: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
 }
 
 #[derive(Default)]
 struct Current {
-    /// Which connection it is: a late failure of an old one says nothing about the new one.
+    /// Number of the connection: a late failure of an earlier one does not concern the current one.
     number: u64,
     handle: Option<Handle>,
 }
 
-impl Lane {
+impl Connection {
     fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
         let source = Source::new(address, settings)?;
         Ok(Self { source, current: Mutex::default(), connecting: tokio::sync::Mutex::default() })
@@ -199,26 +204,26 @@ impl Lane {
         self: &Arc<Self>,
         message: Message<'_>,
         until: Instant,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, CallFailure> {
         let connected = timeout_at(until, self.connected()).await;
-        // Nothing has left yet.
-        let connected = connected.map_err(|_| Failure::Silence(Sent::Settled))?;
+        // Nothing has been sent yet.
+        let connected = connected.map_err(|_| CallFailure::Silence(Sent::Settled))?;
         let (number, mut handle) =
-            connected.map_err(|error| Failure::Driver(error, Sent::Settled))?;
+            connected.map_err(|error| CallFailure::Driver(error, Sent::Settled))?;
         let lost_before = LOST.load(Ordering::SeqCst);
         match timeout_at(until, handle.send(message)).await {
             Err(_) => {
-                // Perhaps the server is slow, perhaps the way to it is gone: later calls take
-                // a new one, and those under way keep this one.
+                // The server may be slow, or the connection dead: later calls use a new connection,
+                // and calls in flight keep this one.
                 self.forget(number);
-                Err(Failure::Silence(Sent::Unanswered))
+                Err(CallFailure::Silence(Sent::Unanswered))
             }
             Ok(Ok(values)) => Ok(values),
             Ok(Err(error)) => {
                 if is_over(&error) {
                     self.forget(number);
                 }
-                Err(Failure::Driver(error, sent_since(lost_before)))
+                Err(CallFailure::Driver(error, sent_since(lost_before)))
             }
         }
     }
@@ -227,14 +232,14 @@ impl Lane {
         if let Some(found) = self.current.lock().get() {
             return Ok(found);
         }
-        // In a task of its own: whoever gives up waiting does not end it for the others.
-        let (lane, since) = (Arc::clone(self), Instant::now());
-        let connecting = tokio::spawn(async move { lane.connect(since).await });
+        // In a task of its own, so that a caller that gives up does not cancel it for the others.
+        let (connection, since) = (Arc::clone(self), Instant::now());
+        let connecting = tokio::spawn(async move { connection.connect(since).await });
         let stopped = || std::io::Error::other("the runtime is shutting down").into();
         connecting.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Connects, unless somebody else did while this one waited for its turn.
+    /// Connects, unless another call did while this one waited for the lock.
     async fn connect(&self, since: Instant) -> RedisResult<(u64, Handle)> {
         let mut last_failure = self.connecting.lock().await;
         if let Some(found) = self.current.lock().get() {
@@ -272,16 +277,16 @@ impl Current {
     }
 }
 
-/// Whether a connection is of no more use. A demoted primary refuses writes for good, and the
-/// address may lead to its successor by now.
+/// True if a connection is of no more use. A demoted primary refuses all writes, and the address
+/// may lead to its successor by now.
 fn is_over(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || error.is_io_error() || error.code() == Some("READONLY")
 }
 
-/// Requests in this process, of all stores, that left for a server and were never answered.
+/// Requests of all stores of this process that were sent and never answered.
 ///
-/// The cluster client sends again by itself, and tells the last failure only. If none of all
-/// requests was lost while a call went on, none of this call's was.
+/// The cluster client repeats calls by itself and reports only the last failure. If no request at
+/// all was lost during a call, then none of that call was.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 fn sent_since(lost_before: u64) -> Sent {
@@ -297,7 +302,7 @@ impl Source {
     fn new(address: &Address, settings: &Settings) -> RedisResult<Self> {
         match address {
             Address::Server(url) => {
-                // Our own limit is around it.
+                // Calls have their own time limit.
                 let config = AsyncConnectionConfig::new()
                     .set_connection_timeout(Some(settings.timeout))
                     .set_response_timeout(None)
@@ -307,8 +312,8 @@ impl Source {
             Address::Cluster(urls) => {
                 let mut builder = ClusterClientBuilder::new(urls.iter().map(String::as_str))
                     .retries(CLUSTER_RETRIES)
-                    // Nodes are connected to one after the other round: one that is silent must
-                    // not take all the time that there is.
+                    // Nodes are connected one after the other: a silent one must not use up all the
+                    // time.
                     .connection_timeout(settings.timeout / 4)
                     .response_timeout(settings.timeout);
                 if let Some(certificates) = certificates(&settings.tls) {
@@ -332,7 +337,7 @@ impl Source {
     }
 }
 
-/// A client of one server, for connections of another kind too.
+/// A client for one server, for other kinds of connections too.
 pub(super) fn client(url: &str, tls: &Tls) -> RedisResult<Client> {
     match certificates(tls) {
         Some(certificates) if url.starts_with("rediss:") => {
@@ -342,7 +347,7 @@ pub(super) fn client(url: &str, tls: &Tls) -> RedisResult<Client> {
     }
 }
 
-/// The number of the database that a client uses.
+/// The number of the client's database.
 pub(super) fn database(client: &Client) -> i64 {
     client.get_connection_info().redis_settings().db()
 }
@@ -388,7 +393,7 @@ fn one(answer: RedisResult<Value>) -> RedisResult<Vec<Value>> {
     Ok(vec![answer?.extract_error()?])
 }
 
-/// A connection that counts the requests that were not answered.
+/// A connection that counts requests without a reply.
 #[derive(Clone)]
 struct Counted(MultiplexedConnection);
 
@@ -422,7 +427,7 @@ impl ConnectionLike for Counted {
     }
 }
 
-/// Whatever is not an answer of the server is a request of which nobody knows.
+/// Every error that is not a server's reply is a lost request.
 fn counted<T>(answer: RedisResult<T>) -> RedisResult<T> {
     if let Err(error) = &answer
         && error.code().is_none()
@@ -439,25 +444,25 @@ fn only(mut values: Vec<Value>) -> Result<Value, StoreError> {
 fn waiting(command: &Cmd, wait: Wait) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(2);
     pipeline.add_command(command.clone());
-    // Zero would be for ever.
+    // Zero would wait for ever.
     let timeout = u64::try_from(wait.timeout.as_millis()).unwrap_or(u64::MAX).max(1);
     pipeline.cmd("WAIT").arg(wait.replicas).arg(timeout);
     pipeline
 }
 
-/// The answer of a script, if replicas have what it wrote.
-fn checked(values: Vec<Value>, wait: Wait) -> Result<Value, Failure> {
+/// Returns a script's reply if enough replicas have what it wrote.
+fn checked(values: Vec<Value>, wait: Wait) -> Result<Value, CallFailure> {
     let [answer, acknowledged]: [Value; 2] =
         values.try_into().map_err(|_| unexpected("not two answers"))?;
-    let answer = answer.extract_error().map_err(|it| Failure::Driver(it, Sent::Settled))?;
+    let answer = answer.extract_error().map_err(|it| CallFailure::Driver(it, Sent::Settled))?;
     if !has_effect(&answer) {
         return Ok(answer);
     }
-    // From here on it is applied.
+    // From here on the write is applied.
     let acknowledged = acknowledged.extract_error();
-    let acknowledged = acknowledged.map_err(|it| Failure::Driver(it, Sent::Unanswered))?;
+    let acknowledged = acknowledged.map_err(|it| CallFailure::Driver(it, Sent::Unanswered))?;
     let Value::Int(acknowledged) = acknowledged else {
-        return Err(unexpected("WAIT says no number").into());
+        return Err(unexpected("a reply of WAIT that is no number").into());
     };
     let (acknowledged, wanted) = (u32::try_from(acknowledged).unwrap_or(0), wait.replicas);
     if acknowledged >= wanted {
@@ -467,8 +472,8 @@ fn checked(values: Vec<Value>, wait: Wait) -> Result<Value, Failure> {
     Err(short.caused_by(Unreplicated { acknowledged, wanted }).into())
 }
 
-/// Whether somebody will act on the answer of a script because of what it wrote. Others would only
-/// be kept from a replay by replicas that are behind.
+/// True if the caller acts on what the script wrote. Other replies, such as replays, need not wait
+/// for replicas.
 fn has_effect(answer: &Value) -> bool {
     let Value::Array(words) = answer else { return true };
     let word = |it: &Value| matches!(it, Value::BulkString(word) if EFFECTS.contains(&&word[..]));
@@ -477,7 +482,7 @@ fn has_effect(answer: &Value) -> bool {
 
 const EFFECTS: [&[u8]; 3] = [b"granted", b"applied", b"unknown"];
 
-/// The answers of all nodes; a single server has no name.
+/// The replies of all nodes with their names; a single server has no name.
 fn by_node(value: Value) -> Vec<(String, Value)> {
     let name = |value| redis::from_redis_value::<String>(value).unwrap_or_default();
     match value {

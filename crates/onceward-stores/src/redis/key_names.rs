@@ -1,19 +1,19 @@
-//! What keys and channels are called.
+//! Names of keys and channels.
 //!
-//! Records are spread over [`BUCKETS`] buckets by the first bits of their ids, and a bucket is
-//! a hash tag: its records, its mark and its index share a slot of a cluster, so that one script
-//! sees them together. Ids are hashes, so a busy tenant's records are in all buckets; and the
-//! order of ids is the order of buckets, so that listings go through them one by one.
+//! Records are spread over [`BUCKETS`] buckets by the first bits of their ids. A bucket is a hash
+//! tag: its records, its loss marker and its index share a slot of a cluster, so that one script
+//! can use all of them. Ids are hashes, so a busy tenant's records are in all buckets. The order of
+//! ids is the order of buckets, so listings go through the buckets one by one.
 
 use onceward_core::RecordId;
 
 use super::codec::unhex;
 
-/// How many buckets there are: enough that they spread well over tens of nodes, few enough that
-/// looking at all of them takes milliseconds. All processes have to agree: never change it.
+/// Number of buckets: enough to spread over tens of nodes, and few enough to visit all of them in
+/// milliseconds. It must be the same for all processes: never change it.
 pub(super) const BUCKETS: u16 = 1024;
 
-/// Which part of the ids.
+/// A range of ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bucket(pub(super) u16);
 
@@ -29,11 +29,11 @@ impl Bucket {
 }
 
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct KeyNames {
     prefix: String,
 }
 
-impl Names {
+impl KeyNames {
     pub(super) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
     }
@@ -42,22 +42,22 @@ impl Names {
         format!("{}:{{{:03x}}}:{id}", self.prefix, Bucket::of(id).0)
     }
 
-    /// Says that the bucket has its data; see `mark.lua`.
+    /// Key of the bucket's loss marker; see `mark.lua`.
     pub(super) fn mark(&self, bucket: Bucket) -> String {
         format!("{}:{{{:03x}}}:mark", self.prefix, bucket.0)
     }
 
-    /// All ids of a bucket, by state and by when they are due.
+    /// Key of the bucket's index: all its ids by state, then by due time.
     pub(super) fn index(&self, bucket: Bucket) -> String {
         format!("{}:{{{:03x}}}:index", self.prefix, bucket.0)
     }
 
-    /// Where the settlement of a record is published.
+    /// Channel on which the settlement of a record is published.
     pub(super) fn channel(&self, id: &RecordId) -> String {
         format!("{}:settled:{id}", self.prefix)
     }
 
-    /// Whose channel it is.
+    /// The record of a channel.
     pub(super) fn of_channel(channel: &str) -> Option<RecordId> {
         let (_, id) = channel.rsplit_once(':')?;
         unhex(id.as_bytes()).map(RecordId::from_bytes)
@@ -78,10 +78,10 @@ mod tests {
         assert_eq!(Bucket::of(&id(0, 63)), Bucket(0));
         assert_eq!(Bucket::of(&id(0, 64)), Bucket(1));
         assert_eq!(Bucket::of(&id(255, 255)), Bucket(BUCKETS - 1));
-        let names = Names::new("ow");
+        let names = KeyNames::new("ow");
         assert!(names.record(&id(1, 64)).starts_with("ow:{005}:0140"));
         assert_eq!(names.mark(Bucket(5)), "ow:{005}:mark");
-        assert_eq!(Names::of_channel(&names.channel(&id(1, 64))), Some(id(1, 64)));
-        assert_eq!(Names::of_channel("ow:settled:else"), None);
+        assert_eq!(KeyNames::of_channel(&names.channel(&id(1, 64))), Some(id(1, 64)));
+        assert_eq!(KeyNames::of_channel("ow:settled:else"), None);
     }
 }

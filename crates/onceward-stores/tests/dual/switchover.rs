@@ -1,4 +1,4 @@
-//! The authority changes, and no two processes ever go by different ones.
+//! Switchovers: no two processes ever rely on different authorities.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use onceward_core::{
     Claim, ClaimRequest, Fenced, FullStore, Holder, RenewRequest, Settlement, Store as _,
     StoreError, StoreErrorKind,
 };
-use onceward_stores::dual::{DualProblem, DualStore, FlipError, OpenError, Side};
+use onceward_stores::dual::{DualProblem, DualStore, OpenError, Side, SwitchoverError};
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ use super::common::{
     settle, short,
 };
 
-/// What was the matter with two stores as one.
+/// The cause of an error of a dual store.
 fn problem(error: &StoreError) -> DualProblem {
     let source = error.source.as_deref().expect("a source");
     *source.downcast_ref().unwrap_or_else(|| panic!("{source}"))
@@ -27,7 +27,7 @@ async fn authority(store: &DualStore) -> Side {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_flip_holders_renew_and_settle_and_outcomes_are_replayed() {
+async fn after_a_switchover_holders_renew_and_settle_and_outcomes_are_replayed() {
     let two = Two::new();
     let (one, other) = (two.process().await.store, two.process().await.store);
     complete(&one, "done before", "done").await;
@@ -58,9 +58,9 @@ async fn it_goes_there_and_back_any_number_of_times() {
     for round in 0..6 {
         let store = if round % 2 == 0 { &one } else { &other };
         complete(store, &format!("key {round}"), "done").await;
-        let flipped = store.flip().await.unwrap();
-        assert_eq!(flipped.authority, if round % 2 == 0 { Side::New } else { Side::Old });
-        assert!(flipped.waited < LEASE * 3, "{:?}", flipped.waited);
+        let switched = store.switch_over().await.unwrap();
+        assert_eq!(switched.authority, if round % 2 == 0 { Side::New } else { Side::Old });
+        assert!(switched.waited < LEASE * 3, "{:?}", switched.waited);
         for earlier in 0..=round {
             assert_eq!(replay(&other, &format!("key {earlier}")).await, "done");
         }
@@ -68,34 +68,34 @@ async fn it_goes_there_and_back_any_number_of_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_flips_before_everything_was_copied() {
+async fn nothing_switches_over_before_everything_was_copied() {
     let two = Two::new();
     complete(&*two.old, "from before the move", "done").await;
     let one = two.process().await.store;
-    assert!(matches!(one.flip().await, Err(FlipError::NotCopied)));
+    assert!(matches!(one.switch_over().await, Err(SwitchoverError::NotCopied)));
     moved(&one).await;
     assert_eq!(replay(&*two.new, "from before the move").await, "done");
 }
 
-/// A call of a process that is late, and what has happened in between.
+/// A call of a late process, and what happened meanwhile.
 struct Late {
     two: Two,
     one: DualStore,
     request: ClaimRequest,
-    /// What the late process was told.
+    /// The answer to the late process.
     told: Result<Claim, StoreError>,
-    /// Who has the key at the new authority.
+    /// The holder of the key at the new authority.
     holder: Holder,
     late: DualStore,
 }
 
-/// A claim takes so long at `call` of the late process, to the old store or to the new one, that
-/// meanwhile the authority changes and the same key is claimed by another process.
+/// Delays a claim at `call` of the late process, to the old store or to the new one, for so long
+/// that meanwhile the authority changes and another process claims the key.
 async fn late_at(call: Call, side: Side) -> Late {
     let two = Two::new();
     let one = two.process().await.store;
     let late = two.process().await;
-    // So that the late import is late, and not behind.
+    // So that the late import counts as late, and not as lagging.
     let patient =
         onceward_stores::dual::Settings { follower_timeout: Duration::from_secs(60), ..short() };
     let (old, new) = (Arc::clone(&late.old), Arc::clone(&late.new));
@@ -110,10 +110,10 @@ async fn late_at(call: Call, side: Side) -> Late {
         let (store, request) = (late_store.clone(), request.clone());
         async move { store.claim(&request).await }
     });
-    // The late one has begun, and waits.
+    // The late call has begun, and waits.
     sleep(Duration::from_millis(1)).await;
-    let flipped = one.flip().await.unwrap();
-    assert_eq!(flipped.authority, Side::New);
+    let switched = one.switch_over().await.unwrap();
+    assert_eq!(switched.authority, Side::New);
     let holder = granted(&one, "key").await;
     assert!(!claiming.is_finished());
     let told = claiming.await.unwrap();
@@ -121,12 +121,12 @@ async fn late_at(call: Call, side: Side) -> Late {
 }
 
 impl Late {
-    /// The late process was told nothing that counts, learns who has the key, and whoever was
-    /// granted it is not disturbed.
+    /// Checks that the late answer does not count, that the late process then sees the holder, and
+    /// that the holder is not disturbed.
     async fn assert_harmless(self) {
         let error = self.told.unwrap_err();
         assert!(error.may_have_been_applied(), "{error}");
-        assert_eq!(problem(&error), DualProblem::Moved);
+        assert_eq!(problem(&error), DualProblem::AuthorityChanged);
         let again = self.late.claim(&self.request).await.unwrap();
         assert!(matches!(again, Claim::Running { .. }), "{again:?}");
         let stored = self.two.new.get(&id("key")).await.unwrap().unwrap();
@@ -161,18 +161,21 @@ async fn a_settlement_that_comes_late_to_the_old_authority_does_not_count_there(
         async move { settle(&store, "key", holder, Settlement::Complete(outcome("x")), DAY).await }
     });
     sleep(Duration::from_millis(1)).await;
-    one.flip().await.unwrap();
+    one.switch_over().await.unwrap();
     let error = settling.await.unwrap().unwrap_err();
-    assert!(error.may_have_been_applied() && problem(&error) == DualProblem::Moved, "{error}");
+    assert!(
+        error.may_have_been_applied() && problem(&error) == DualProblem::AuthorityChanged,
+        "{error}"
+    );
     // Sent again, as engines do, it is settled where it counts.
     let again = settle(&late.store, "key", holder, Settlement::Complete(outcome("x")), DAY).await;
     assert_eq!(again.unwrap(), Fenced::Applied(()));
     assert_eq!(replay(&*two.new, "key").await, "x");
 }
 
-/// Whoever relies on the old authority when a flip begins may still be granted something there.
-/// A flip that does not wait for that lets both be granted: this one by the old authority, and
-/// the other by the new one, which does not know of it yet.
+/// A process that relies on the old authority when a switchover begins may still get grants there.
+/// A switchover that does not wait for that lets both processes be granted: this one by the old
+/// authority, and the other by the new one, which does not have the record yet.
 #[tokio::test(start_paused = true)]
 async fn a_claim_under_way_is_over_before_the_new_authority_grants() {
     let two = Two::new();
@@ -184,9 +187,9 @@ async fn a_claim_under_way_is_over_before_the_new_authority_grants() {
         let store = other.store.clone();
         async move { store.claim(&request("key")).await }
     });
-    // It has begun, and is on its way to the old authority.
+    // The call has begun, and is on its way to the old authority.
     tokio::task::yield_now().await;
-    one.store.flip().await.unwrap();
+    one.store.switch_over().await.unwrap();
     one.old.on_nth(1, Call::Admin, Fault::Delay(LEASE / 4));
     let claims = [one.store.claim(&request("key")).await, claiming.await.unwrap()];
     let granted = |claim: &&Result<Claim, _>| matches!(claim, Ok(Claim::Granted { .. }));
@@ -194,7 +197,7 @@ async fn a_claim_under_way_is_over_before_the_new_authority_grants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_slept_through_the_flip_goes_by_the_new_authority() {
+async fn a_process_that_slept_through_the_switchover_goes_by_the_new_authority() {
     let two = Two::new();
     let (one, late) = (two.process().await.store, two.process().await);
     complete(&late.store, "warm", "up").await;
@@ -211,48 +214,48 @@ async fn calls_wait_while_the_authority_changes() {
     let two = Two::new();
     let (one, other) = (two.process().await.store, two.process().await.store);
     one.copy(|_| {}).await.unwrap();
-    let flipping = tokio::spawn({
+    let switching = tokio::spawn({
         let one = one.clone();
-        async move { one.flip().await }
+        async move { one.switch_over().await }
     });
     while !other.status().await.unwrap().closing {
         sleep(Duration::from_millis(1)).await;
     }
     let holder = granted(&other, "key").await;
-    assert_eq!(flipping.await.unwrap().unwrap().authority, Side::New);
+    assert_eq!(switching.await.unwrap().unwrap().authority, Side::New);
     let stored = two.new.get(&id("key")).await.unwrap().unwrap();
     assert!(stored.held_by(&holder));
 }
 
-/// Whoever flips fails at any of its calls, applied or not: every process goes by one authority
-/// afterwards, and none is stuck.
+/// A switchover fails at any of its calls, applied or not. Afterwards every process relies on one
+/// authority, and none is stuck.
 #[tokio::test(start_paused = true)]
-async fn wherever_a_flip_fails_all_processes_agree_afterwards() {
+async fn wherever_a_switchover_fails_all_processes_agree_afterwards() {
     let mut outcomes = [0; 2];
     for side in [Side::Old, Side::New] {
         for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
             for nth in 1..14 {
-                let flipped = failing_flip(side, fault, nth).await;
-                outcomes[usize::from(flipped)] += 1;
+                let switched = failing_switchover(side, fault, nth).await;
+                outcomes[usize::from(switched)] += 1;
             }
         }
     }
     assert!(outcomes.iter().all(|count| *count > 10), "{outcomes:?}");
 }
 
-/// Whether the authority changed although something failed.
-async fn failing_flip(side: Side, fault: Fault, nth: usize) -> bool {
+/// Returns whether the authority changed although something failed.
+async fn failing_switchover(side: Side, fault: Fault, nth: usize) -> bool {
     let two = Two::new();
     let (one, other) = (two.process().await, two.process().await.store);
     let before = granted(&other, "before").await;
     one.store.copy(|_| {}).await.unwrap();
     let way = if side == Side::Old { &one.old } else { &one.new };
     way.on_nth(nth, Call::Admin, fault);
-    // Some faults never end; whoever waits for it gives up.
-    let _told = tokio::time::timeout(Duration::from_secs(5), one.store.flip()).await;
+    // Some faults never end, so the test gives up waiting.
+    let _told = tokio::time::timeout(Duration::from_secs(5), one.store.switch_over()).await;
     way.heal();
 
-    // Closed by somebody who hangs, it is opened again by whoever comes by for some time.
+    // If the switchover hangs after *closing*, another process reopens after some time.
     let settled = async || {
         let done = Settlement::Complete(outcome("done"));
         settle(&other, "before", before, done, DAY).await.is_ok_and(|it| it == Fenced::Applied(()))
@@ -271,14 +274,14 @@ async fn failing_flip(side: Side, fault: Fault, nth: usize) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_that_flip_at_once_one_does() {
+async fn of_two_that_switch_over_at_once_one_does() {
     for _ in 0..20 {
         let two = Two::new();
         let (one, other) = (two.process().await.store, two.process().await.store);
         one.copy(|_| {}).await.unwrap();
-        let (first, second) = tokio::join!(one.flip(), other.flip());
-        let flipped = [&first, &second].iter().filter(|it| it.is_ok()).count();
-        assert_eq!(flipped, 1, "{first:?} {second:?}");
+        let (first, second) = tokio::join!(one.switch_over(), other.switch_over());
+        let switched = [&first, &second].iter().filter(|it| it.is_ok()).count();
+        assert_eq!(switched, 1, "{first:?} {second:?}");
         assert_eq!([authority(&one).await, authority(&other).await], [Side::New; 2]);
     }
 }
@@ -290,10 +293,7 @@ async fn stores_that_are_exchanged_are_refused() {
     let exchanged =
         DualStore::open("a move", Arc::clone(&two.new), Arc::clone(&two.old), short()).await;
     let Err(OpenError::Unavailable(error)) = exchanged else { panic!("{exchanged:?}") };
-    assert_eq!(
-        (error.kind, problem(&error)),
-        (StoreErrorKind::Undecodable, DualProblem::Exchanged,)
-    );
+    assert_eq!((error.kind, problem(&error)), (StoreErrorKind::Undecodable, DualProblem::Swapped,));
 }
 
 #[tokio::test(start_paused = true)]

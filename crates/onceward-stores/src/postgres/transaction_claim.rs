@@ -1,5 +1,5 @@
-//! Claiming an intent inside of a transaction, where it lives: under its key, or under the
-//! business reference that its key leads to.
+//! Claims within a transaction, under the intent's key or under the business reference that the key
+//! leads to.
 
 use onceward_core::{
     Claim, ClaimRequest, Difference, Ended, Holder, Intent, KeyLink, Lapsed, RecordId,
@@ -7,83 +7,87 @@ use onceward_core::{
 };
 
 use super::error::Fault;
-use super::session::Ask;
+use super::session::SqlClient;
 use super::transactions::Transactions;
 
-/// A claim, and what it was about.
-pub(super) struct Claimed {
+/// A claim and its request.
+pub(super) struct TransactionClaim {
     pub(super) request: ClaimRequest,
     pub(super) claim: Claim,
-    /// How long to keep what it comes to.
+    /// The retention of the outcome.
     pub(super) retention: Retention,
-    /// Whether the transaction has something to commit although the claim was not granted: the
-    /// key leads to its reference now.
+    /// True if the transaction must be committed even without a grant, as it made the key lead to
+    /// its reference.
     pub(super) linked: bool,
-    under: Under,
+    under: ClaimedUnder,
 }
 
-/// Which record was claimed.
-enum Under {
+/// The record that was claimed.
+enum ClaimedUnder {
     Key,
     Reference,
 }
 
-/// Where a key leads, as seen from inside of a transaction.
-enum Led {
-    /// To the target, since now or since earlier.
-    There { now: bool },
-    /// Nowhere: the claim of the key is the answer.
-    Not(Claim),
+/// Where a key leads, as this transaction sees it.
+enum KeyTarget {
+    /// To the reference's record. `linked_now` is true if this transaction made it so.
+    Record { linked_now: bool },
+    /// Not there: the claim of the key is the answer.
+    Other(Claim),
 }
 
 impl Transactions {
-    /// Claims an intent where it lives.
-    pub(super) async fn claim(&self, tx: &impl Ask, intent: &Intent) -> Result<Claimed, Fault> {
+    /// Claims an intent under its reference if it has one, else under its key.
+    pub(super) async fn claim(
+        &self,
+        tx: &impl SqlClient,
+        intent: &Intent,
+    ) -> Result<TransactionClaim, Fault> {
         let id = self.identity.record_id(&intent.scope, &intent.key);
         let request = self.request(id, intent);
         let retention = self.policy.retention();
-        let under_key = |request, claim| Claimed {
+        let under_key = |request, claim| TransactionClaim {
             request,
             claim,
             retention,
             linked: false,
-            under: Under::Key,
+            under: ClaimedUnder::Key,
         };
         let Some(reference) = &intent.reference else {
-            let claim = self.steps.claim_in(tx, &request).await?;
+            let claim = self.executor.claim_in(tx, &request).await?;
             return Ok(under_key(request, claim));
         };
         let target = reference.target(&self.identity, intent);
-        // Nothing runs under the key itself: whoever died there did nothing.
+        // No work runs under the key itself, so a lapsed owner did nothing there.
         let request = ClaimRequest { lapsed: Lapsed::Takeover, ..request };
-        match self.lead(tx, &request, &target).await? {
-            Led::Not(claim) => Ok(under_key(request, claim)),
-            Led::There { now } => self.claim_place(tx, &target, now).await,
+        match self.link_key(tx, &request, &target).await? {
+            KeyTarget::Other(claim) => Ok(under_key(request, claim)),
+            KeyTarget::Record { linked_now } => self.claim_reference(tx, &target, linked_now).await,
         }
     }
 
-    async fn claim_place(
+    async fn claim_reference(
         &self,
-        tx: &impl Ask,
+        tx: &impl SqlClient,
         target: &ReferenceTarget,
         linked: bool,
-    ) -> Result<Claimed, Fault> {
+    ) -> Result<TransactionClaim, Fault> {
         let request = self.request(target.id, &target.intent);
         let request = ClaimRequest { key: Some(target.intent.key.clone()), ..request };
-        let claim = self.steps.claim_in(tx, &request).await?;
+        let claim = self.executor.claim_in(tx, &request).await?;
         let retention =
             Retention { keep: self.policy.reference_retention(), ..self.policy.retention() };
-        Ok(Claimed { request, claim, retention, linked, under: Under::Reference })
+        Ok(TransactionClaim { request, claim, retention, linked, under: ClaimedUnder::Reference })
     }
 
-    /// Makes a key lead to a target, unless it leads somewhere else.
-    async fn lead(
+    /// Makes a key lead to the reference's record, unless it leads elsewhere.
+    async fn link_key(
         &self,
-        tx: &impl Ask,
+        tx: &impl SqlClient,
         request: &ClaimRequest,
         target: &ReferenceTarget,
-    ) -> Result<Led, Fault> {
-        match self.steps.claim_in(tx, request).await? {
+    ) -> Result<KeyTarget, Fault> {
+        match self.executor.claim_in(tx, request).await? {
             Claim::Granted { lease, .. } => {
                 let settle = SettleRequest {
                     id: request.id,
@@ -91,16 +95,18 @@ impl Transactions {
                     settlement: Settlement::Complete(target.link()),
                     retention: self.policy.retention(),
                 };
-                // Nobody else can have it: the row is ours until the commit.
-                let _applied = self.steps.settle_in(tx, &settle).await?;
-                Ok(Led::There { now: true })
+                // Cannot be stale: this transaction holds the row until the commit.
+                let _applied = self.executor.settle_in(tx, &settle).await?;
+                Ok(KeyTarget::Record { linked_now: true })
             }
             Claim::Completed { operation, outcome } => Ok(match target.follow(&outcome) {
-                KeyLink::ThisReference => Led::There { now: false },
-                KeyLink::OtherReference => Led::Not(Claim::Mismatch { first: <_>::default() }),
-                KeyLink::Unlinked => Led::Not(Claim::Completed { operation, outcome }),
+                KeyLink::ThisReference => KeyTarget::Record { linked_now: false },
+                KeyLink::OtherReference => {
+                    KeyTarget::Other(Claim::Mismatch { first: <_>::default() })
+                }
+                KeyLink::Unlinked => KeyTarget::Other(Claim::Completed { operation, outcome }),
             }),
-            other => Ok(Led::Not(other)),
+            other => Ok(KeyTarget::Other(other)),
         }
     }
 
@@ -108,12 +114,12 @@ impl Transactions {
         ClaimRequest::for_intent(id, intent, &self.policy, &self.identity, &*self.ambient)
     }
 
-    /// What a claim that was not granted comes to.
+    /// The answer to a claim that was not granted.
     pub(super) async fn judge(
         &self,
-        tx: &impl Ask,
+        tx: &impl SqlClient,
         intent: &Intent,
-        claimed: &Claimed,
+        claimed: &TransactionClaim,
     ) -> Result<Result<Replay, Rejection>, Fault> {
         let replay = |operation, ended, outcome| Ok(Replay { operation, ended, outcome });
         Ok(match claimed.claim.clone() {
@@ -134,14 +140,14 @@ impl Transactions {
 
     async fn mismatch(
         &self,
-        tx: &impl Ask,
-        claimed: &Claimed,
+        tx: &impl SqlClient,
+        claimed: &TransactionClaim,
         difference: Difference,
     ) -> Result<Rejection, Fault> {
         Ok(match claimed.under {
-            Under::Key => Rejection::Mismatch { difference },
-            Under::Reference => {
-                let seen = self.steps.read(tx, &[claimed.request.id]).await?.into_iter().next();
+            ClaimedUnder::Key => Rejection::Mismatch { difference },
+            ClaimedUnder::Reference => {
+                let seen = self.executor.read(tx, &[claimed.request.id]).await?.into_iter().next();
                 let stored = seen.map(|row| row.stored).transpose()?;
                 let operation = stored.map(|stored| stored.record.operation);
                 Rejection::ReferenceTaken { operation, difference }

@@ -1,5 +1,5 @@
-//! The same steps inside of transactions of sqlx. Statements, parameters and rows are those of
-//! tokio-postgres: both drivers speak PostgreSQL's binary format, and only the bytes change hands.
+//! Claims and settlements in transactions of sqlx. Statements, parameters and rows are those of
+//! tokio-postgres: both drivers use PostgreSQL's binary format, so the bytes are passed on.
 
 use bytes::BytesMut;
 use onceward_core::{
@@ -18,30 +18,30 @@ use tokio_postgres::types::{self, FromSql, ToSql, Type};
 
 use super::PostgresStore;
 use super::error::Fault;
-use super::row::Columns;
-use super::session::Ask;
+use super::row::DriverRow;
+use super::session::SqlClient;
 use super::sql::Statement;
 
 impl PostgresStore {
-    /// [`claim_in`](Self::claim_in) a transaction of sqlx.
+    /// The same as [`claim_in`](Self::claim_in), in a transaction of sqlx.
     pub async fn claim_in_sqlx(
         &self,
         tx: &mut Transaction<'_, Postgres>,
         request: &ClaimRequest,
     ) -> Result<Claim, StoreError> {
-        Ok(self.steps.claim_in(&Borrowed::of(tx), request).await?)
+        Ok(self.executor.claim_in(&Borrowed::of(tx), request).await?)
     }
 
-    /// [`settle_in`](Self::settle_in) a transaction of sqlx.
+    /// The same as [`settle_in`](Self::settle_in), in a transaction of sqlx.
     pub async fn settle_in_sqlx(
         &self,
         tx: &mut Transaction<'_, Postgres>,
         request: &SettleRequest,
     ) -> Result<Fenced<()>, StoreError> {
-        Ok(self.steps.settle_in(&Borrowed::of(tx), request).await?)
+        Ok(self.executor.settle_in(&Borrowed::of(tx), request).await?)
     }
 
-    /// [`complete_in`](Self::complete_in) a transaction of sqlx.
+    /// The same as [`complete_in`](Self::complete_in), in a transaction of sqlx.
     pub async fn complete_in_sqlx(
         &self,
         tx: &mut Transaction<'_, Postgres>,
@@ -64,16 +64,16 @@ impl<'a> Borrowed<'a> {
     }
 }
 
-impl Ask for Borrowed<'_> {
+impl SqlClient for Borrowed<'_> {
     type Row = PgRow;
 
-    async fn ask(
+    async fn run(
         &self,
         statement: &Statement,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<PgRow>, Fault> {
         let arguments = arguments(statement, values);
-        // Not kept prepared: the connection is its owner's, and PgBouncer may be before it.
+        // Not prepared, as the connection is the caller's and may go through PgBouncer.
         let query = sqlx::query_with(AssertSqlSafe(statement.text.clone()), arguments?);
         let mut connection = self.0.lock().await;
         query.persistent(false).fetch_all(&mut **connection).await.map_err(Fault::in_sqlx)
@@ -89,7 +89,7 @@ fn arguments(statement: &Statement, values: &[&(dyn ToSql + Sync)]) -> Result<Pg
     Ok(arguments)
 }
 
-/// A parameter of tokio-postgres, as one of sqlx.
+/// A parameter of tokio-postgres, passed to sqlx.
 struct Value<'a> {
     value: &'a (dyn ToSql + Sync),
     kind: &'a Type,
@@ -113,13 +113,13 @@ impl Encode<'_, Postgres> for Value<'_> {
 }
 
 impl sqlx::Type<Postgres> for Value<'_> {
-    /// Each says its own; see `produces`.
+    /// Each value has its own type; see `produces`.
     fn type_info() -> PgTypeInfo {
         PgTypeInfo::with_oid(Oid(Type::UNKNOWN.oid()))
     }
 }
 
-impl Columns for PgRow {
+impl DriverRow for PgRow {
     fn named<'a, T: FromSql<'a>>(&'a self, name: &str) -> Option<T> {
         read(&self.try_get_raw(name).ok()?)
     }
