@@ -336,24 +336,6 @@ async fn a_resolver_that_fails_changes_nothing() {
     assert!(matches!(rejected(&engine, "k").await, Rejection::Unknown { .. }));
 }
 
-#[tokio::test(start_paused = true)]
-async fn recovery_walks_all_unknown_records_and_counts_what_it_found() {
-    let bench = Bench::new();
-    let engine = bench.engine();
-    for index in 0..250 {
-        drop(permit(&engine, &format!("k{index}")).await);
-    }
-    let running = permit(&engine, "running").await;
-    settle_down().await;
-    let recovery = Recovery::new(
-        bench.store.clone(),
-        Arc::new(Authority(|| Ok(Verdict::Happened(outcome("found"))))),
-    );
-    let recovered = recovery.run_once(engine.policy().retention()).await.unwrap();
-    assert_eq!(recovered.happened, 250);
-    assert_eq!(running.check(), Ok(()), "what runs is left alone");
-}
-
 /// A rebuilder.
 struct Books;
 

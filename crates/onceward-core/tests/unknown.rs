@@ -371,6 +371,32 @@ async fn a_round_asks_no_more_than_its_budget() {
     assert_eq!(bench.store.stats().await.unwrap().by_state[StateName::Running as usize], 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_round_reads_all_pages_and_leaves_running_operations_alone() {
+    let bench = Bench::new();
+    let engine = bench.engine();
+    for index in 0..250 {
+        unknown(&engine, &format!("k{index}")).await;
+    }
+    let running = permit(&engine, "running").await;
+    let authority = Authority::saying(|_| Ok(Verdict::Happened(outcome("found"))));
+    let round = Arc::new(reconciler(&bench, &authority)).run_once().await;
+    assert_eq!((round.unknown, round.happened), (250, 250), "{round:?}");
+    assert_eq!(running.check(), Ok(()));
+}
+
+/// The simulator found a reconciler that waited for a lost reply for good.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_ends_the_round_and_not_the_reconciler() {
+    let bench = Bench::new();
+    unknown(&bench.engine(), "k").await;
+    let authority = Authority::saying(|_| Ok(Verdict::Happened(outcome("paid"))));
+    let reconciler = Arc::new(reconciler(&bench, &authority));
+    bench.store.on_next(1, Call::Admin, Fault::Hang);
+    assert!(reconciler.run_once().await.failed.is_some());
+    assert_eq!(reconciler.run_once().await.happened, 1);
+}
+
 /// An authority so slow that an operator decides meanwhile.
 struct TooLate(Arc<dyn FullStore>);
 

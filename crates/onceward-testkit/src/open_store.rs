@@ -28,6 +28,8 @@ pub enum StoreMutant {
     /// An owner that took over may say that nothing happened. The simulator found this one
     /// in the engine's own withdrawal of claims.
     TakeoverForgotten,
+    /// Evidence about one grant settles the record under any fence.
+    EvidenceFenceIgnored,
     /// A renewal that comes too late writes the lapse down, so that nobody can take over. A
     /// reader found this one in the truth table.
     LateRenewalBlocks,
@@ -156,8 +158,15 @@ impl StoreAdmin for OpenStore {
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
-        Ok(self.step(&request.id, |records, now| {
-            machine::resolve(records.get(&request.id), request, now)
+        let mut request = request.clone();
+        Ok(self.step(&request.id.clone(), |records, now| {
+            let record = records.get(&request.id);
+            if self.is(StoreMutant::EvidenceFenceIgnored)
+                && let Some(record) = record
+            {
+                request.fence = record.fence;
+            }
+            machine::resolve(record, &request, now)
         }))
     }
 

@@ -40,14 +40,17 @@ fn expected(mutant: Mutant) -> &'static [Invariant] {
     use onceward_testkit::open_store::StoreMutant;
     match mutant {
         Mutant::Store(StoreMutant::OwnerCheckDropped) => &[Invariant::I5HolderOnly],
+        Mutant::Store(StoreMutant::EvidenceFenceIgnored) => &[Invariant::I5HolderOnly],
         Mutant::Store(StoreMutant::StaleRenewalAccepted) => &[Invariant::I5HolderOnly],
         Mutant::Store(StoreMutant::LateRenewalBlocks) => &[Invariant::I12Liveness],
+        Mutant::AsksWithoutLease => &[Invariant::I16OneQuestion],
         Mutant::Store(StoreMutant::FingerprintIgnored) => &[Invariant::I3NoForeignReplay],
         Mutant::Store(StoreMutant::MarkerDeletedByTtl | StoreMutant::TakeoverForgotten)
         | Mutant::RunsOnTimedOutClaim
         | Mutant::LookThenLock
         | Mutant::ReleaseOnDrop
-        | Mutant::BlindTakeover => &[Invariant::I1OneEffect],
+        | Mutant::BlindTakeover
+        | Mutant::UnknownMeansNo => &[Invariant::I1OneEffect],
     }
 }
 
@@ -67,6 +70,7 @@ fn the_model_comparison_finds_what_is_wrong_with_a_store() {
         StoreMutant::FingerprintIgnored,
         StoreMutant::TakeoverForgotten,
         StoreMutant::LateRenewalBlocks,
+        StoreMutant::EvidenceFenceIgnored,
     ] {
         let config = Config { cases: 2_000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new(config);

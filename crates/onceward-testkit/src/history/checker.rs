@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
-use onceward_core::{Fence, Record, RecordId, StateName, Timestamp};
+use onceward_core::{Fence, INTERNAL_TENANT, Record, RecordId, StateName, Timestamp};
 
 use super::{Answer, Attempt, Event, Outcome, Position, StoreCall, Transition};
 
@@ -20,7 +20,7 @@ pub enum Invariant {
     I3NoForeignReplay,
     /// Fences strictly increase.
     I4FencesIncrease,
-    /// Whoever renewed or settled held the current fence.
+    /// A renewal, settlement or evidence that is applied has the current fence.
     I5HolderOnly,
     /// Only legal transitions; what is completed stays so until retention ends.
     I6LegalTransitions,
@@ -35,12 +35,15 @@ pub enum Invariant {
     /// Unknown is left only by its holder or by evidence.
     I11UnknownStays,
     /// When faults are over, nothing is in progress without an owner; and where a lapsed
-    /// claim may be taken over, nothing ends up unknown, which nobody could take over.
+    /// claim may be taken over, nothing ends up unknown, which nobody could take over. Where
+    /// there is a reconciler, nothing stays unknown.
     I12Liveness,
     /// A claim is never seen absent before its time.
     I13NeverLost,
     /// Nothing is deleted before its time.
     I14NotEarly,
+    /// Each question of a reconciler has a lease of its own, so that one node asks at a time.
+    I16OneQuestion,
 }
 
 /// An invariant that did not hold.
@@ -65,6 +68,8 @@ impl fmt::Display for Violation {
 pub struct Expectations {
     /// Lapsed claims may be taken over.
     pub takeover: bool,
+    /// A reconciler runs, whose resolver knows every operation after the faults.
+    pub reconciler: bool,
     /// The program under test does not claim at a recorded store, so nothing can be said
     /// about its claims.
     pub claims_elsewhere: bool,
@@ -87,11 +92,13 @@ pub fn check(
     checker.transitions(events);
     checker.effects(events);
     checker.answers(events);
-    for record in left.iter().filter(|it| it.standing(now) == Some(StateName::Running)) {
-        checker.violated(Invariant::I12Liveness, events.len(), format!("{:?} runs on", record.id));
-    }
+    checker.questions(events);
+    checker.left(events.len(), left, now);
     checker.violations
 }
+
+/// Operation name of the records whose leases reconcilers ask under.
+const QUESTION: &str = "reconcile";
 
 struct Checker {
     violations: Vec<Violation>,
@@ -124,7 +131,8 @@ impl Checker {
             self.grant(position, transition, track);
             self.holder(position, transition);
             self.legality(position, transition);
-            if self.expectations.takeover && transition.stored_after() == Some(StateName::Unknown) {
+            let taken_over = self.is_taken_over(transition);
+            if taken_over && transition.stored_after() == Some(StateName::Unknown) {
                 let detail = format!("{transition:?} cannot be taken over any more");
                 self.violated(Invariant::I12Liveness, position, detail);
             }
@@ -133,6 +141,11 @@ impl Checker {
             }
             track.last.clone_from(&transition.after);
         }
+    }
+
+    /// Whether lapsed claims of the record may be taken over, as those of internal records.
+    fn is_taken_over(&self, transition: &Transition) -> bool {
+        self.expectations.takeover || transition.is_internal()
     }
 
     /// I13: the record is as the last call left it.
@@ -158,14 +171,19 @@ impl Checker {
 
     /// I5.
     fn holder(&mut self, position: Position, transition: &Transition) {
-        let (StoreCall::Renew { holder, applied } | StoreCall::Settle { holder, applied }) =
-            transition.call
-        else {
-            return;
+        let record = transition.before.as_ref();
+        let (applied, current) = match transition.call {
+            StoreCall::Renew { holder, applied } | StoreCall::Settle { holder, applied } => {
+                (applied, record.is_some_and(|record| record.held_by(&holder)))
+            }
+            StoreCall::Resolve { fence, applied } => {
+                (applied, record.is_some_and(|record| record.fence == fence))
+            }
+            StoreCall::Claim | StoreCall::Purge => return,
         };
-        let held = transition.before.as_ref().is_some_and(|record| record.held_by(&holder));
-        if applied && !held {
-            let detail = format!("{:?} was applied for {holder:?}", transition.call);
+        if applied && !current {
+            let fence = record.map(|record| record.fence);
+            let detail = format!("{:?} was applied to fence {fence:?}", transition.call);
             self.violated(Invariant::I5HolderOnly, position, detail);
         }
     }
@@ -184,7 +202,7 @@ impl Checker {
                 Some(Running) => {
                     standing.is_none()
                         || stored == Some(Released)
-                        || lapsed && self.expectations.takeover
+                        || lapsed && self.is_taken_over(transition)
                 }
                 Some(Unknown) => lapsed,
                 _ => false,
@@ -278,6 +296,46 @@ impl Checker {
                 self.violated(Invariant::I8DurableFirst, position, detail);
             }
         }
+    }
+
+    /// I16, by numbers: which lease a question belongs to is not visible from outside.
+    fn questions(&mut self, events: &[Event]) {
+        let (mut leases, mut questions) = (0, 0);
+        for (position, event) in events.iter().enumerate() {
+            match event {
+                Event::Transition(it) => {
+                    let granted = it.granted().filter(|_| it.is_internal());
+                    leases += u64::from(granted.is_some_and(|it| it.scope.operation() == QUESTION));
+                }
+                Event::Asked { record, fence } => {
+                    questions += 1;
+                    if questions > leases {
+                        let detail = format!("{record:?} was asked about under {fence}");
+                        self.violated(Invariant::I16OneQuestion, position, detail);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// I12, of what the store holds at the end.
+    fn left(&mut self, end: Position, left: &[Record], now: Timestamp) {
+        for record in left {
+            let detail = match record.standing(now) {
+                Some(StateName::Running) => format!("{:?} runs on", record.id),
+                Some(StateName::Unknown) if self.stays_unknown(record) => {
+                    format!("{:?} stays unknown", record.id)
+                }
+                _ => continue,
+            };
+            self.violated(Invariant::I12Liveness, end, detail);
+        }
+    }
+
+    /// Whether the reconciler should have asked about it. Internal records are taken over.
+    fn stays_unknown(&self, record: &Record) -> bool {
+        self.expectations.reconciler && record.scope.tenant() != INTERNAL_TENANT
     }
 
     /// I9.

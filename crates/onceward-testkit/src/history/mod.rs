@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use onceward_core::{
-    Ended, Fence, Fingerprint, Holder, Record, RecordId, State, StateName, Timestamp,
+    Ended, Fence, Fingerprint, Holder, INTERNAL_TENANT, Record, RecordId, State, StateName,
+    Timestamp,
 };
 use parking_lot::Mutex;
 
@@ -43,6 +44,13 @@ pub enum Event {
         attempt: Attempt,
         /// For which record.
         record: RecordId,
+    },
+    /// A reconciler asks the resolver about a record.
+    Asked {
+        /// The record.
+        record: RecordId,
+        /// The fence that the question is about.
+        fence: Fence,
     },
     /// The program answered an attempt (whether or not the client heard it).
     Answered {
@@ -148,6 +156,12 @@ impl History {
 }
 
 impl Transition {
+    /// True if the record is one of Onceward's own, such as a decision or a question's lease.
+    pub fn is_internal(&self) -> bool {
+        let record = self.after.as_ref().or(self.before.as_ref());
+        record.is_some_and(|record| record.scope.tenant() == INTERNAL_TENANT)
+    }
+
     /// Where the record stood before the call, at the store's time.
     pub fn standing_before(&self) -> Option<StateName> {
         self.before.as_ref().and_then(|record| record.standing(self.at))

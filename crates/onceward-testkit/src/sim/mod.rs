@@ -5,6 +5,7 @@
 //! every single throw. [`run`] gives the report of one seed; the program `onceward-sim`
 //! runs many.
 
+mod authority;
 mod client;
 mod ledger;
 mod link;
@@ -50,7 +51,7 @@ impl Report {
 pub type Coverage = BTreeMap<&'static str, u64>;
 
 /// What a long run must have met, or it proves nothing.
-pub const SITUATIONS: [&str; 48] = [
+pub const SITUATIONS: [&str; 59] = [
     "answer to a client lost",
     "answer: done",
     "answer: done, not yet stored",
@@ -83,6 +84,15 @@ pub const SITUATIONS: [&str; 48] = [
     "node crashed",
     "node stood still",
     "outcome dropped, tombstone kept",
+    "question to the resolver lost",
+    "reconciler asked",
+    "reconciler: did not happen",
+    "reconciler: happened",
+    "reconciler: not due",
+    "reconciler: over budget",
+    "reconciler: round failed",
+    "reconciler: settled elsewhere",
+    "reconciler: still unknown",
     "released after a takeover",
     "renewal applied",
     "renewal refused",
@@ -92,6 +102,8 @@ pub const SITUATIONS: [&str; 48] = [
     "request to the store lost",
     "resolved: did not happen",
     "resolved: happened",
+    "resolver did not know",
+    "resolver's answer lost",
     "settlement refused",
     "settlement refused by the store",
     "settlement repeated",

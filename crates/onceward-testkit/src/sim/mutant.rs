@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onceward_core::{Fence, OperationId, Permit, RecordId};
+use onceward_core::{
+    Claim, ClaimRequest, Clock as _, Fence, INTERNAL_TENANT, Lease, OperationId, Permit, RecordId,
+};
 use tokio::time::Instant;
 
 use super::ledger::{Booked, Effect};
@@ -26,21 +28,28 @@ pub enum Mutant {
     ReleaseOnDrop,
     /// A lapsed owner is replaced although the effect is neither fenced nor idempotent.
     BlindTakeover,
+    /// The reconciler takes "still unknown" for "it did not happen".
+    UnknownMeansNo,
+    /// The reconciler asks without a lease on the question.
+    AsksWithoutLease,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 10] = [
+    pub const ALL: [Mutant; 13] = [
         Self::Store(StoreMutant::OwnerCheckDropped),
         Self::Store(StoreMutant::MarkerDeletedByTtl),
         Self::Store(StoreMutant::StaleRenewalAccepted),
         Self::Store(StoreMutant::FingerprintIgnored),
         Self::Store(StoreMutant::TakeoverForgotten),
         Self::Store(StoreMutant::LateRenewalBlocks),
+        Self::Store(StoreMutant::EvidenceFenceIgnored),
         Self::RunsOnTimedOutClaim,
         Self::LookThenLock,
         Self::ReleaseOnDrop,
         Self::BlindTakeover,
+        Self::UnknownMeansNo,
+        Self::AsksWithoutLease,
     ];
 
     /// Its name on the command line, such as `look-then-lock`.
@@ -108,6 +117,20 @@ pub(super) async fn run_without_a_claim(
     match book(world, health, unclaimed(world, request)).await {
         Some(Booked::Yes(result)) => Answer::First { result, durable: false },
         _ => Answer::NoWord,
+    }
+}
+
+/// The answer to a claim; for the mutant, every question's lease is granted.
+pub(super) fn question_granted(world: &World, request: &ClaimRequest, claim: Claim) -> Claim {
+    let question = request.scope.tenant() == INTERNAL_TENANT;
+    match claim {
+        Claim::Running { operation, .. }
+            if question && world.mutant == Some(Mutant::AsksWithoutLease) =>
+        {
+            let lease = Lease { fence: Fence(0), until: world.clock.now() };
+            Claim::Granted { lease, operation, attempt: 1 }
+        }
+        claim => claim,
     }
 }
 

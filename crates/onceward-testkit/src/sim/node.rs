@@ -6,20 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onceward_core::{
-    Begin, BeginError, Ended, Engine, Fence, Fingerprint, Identity, Intent, Permit, RecordId,
-    Recovery, Rejection, Settled, Tag,
+    Begin, BeginError, DecisionLog, Ended, Engine, Fence, Fingerprint, Identity, Intent, Permit,
+    Reconciler, RecordId, Recovery, Rejection, Settled, Tag,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::authority::{Asker, Authority};
 use super::ledger::{Booked, Effect};
 use super::link::Link;
 use super::mutant::{self, Mutant};
 use super::world::World;
 use crate::clock::SimAmbient;
 use crate::history::{Answer, Attempt, Event, Outcome};
+
+/// Most by which a node's clock is wrong.
+pub(super) const SKEW_MS_MAX: u64 = 2_000;
 
 /// Whether a node's process lives and moves. Everything that leaves or enters the process
 /// passes the gate.
@@ -50,6 +54,7 @@ pub(super) struct Node {
     world: Arc<World>,
     health: Arc<Health>,
     engine: Engine,
+    reconciler: Option<AbortHandle>,
     requests: Mutex<Vec<AbortHandle>>,
 }
 
@@ -67,22 +72,45 @@ impl Node {
         let health =
             Health { alive: AtomicBool::new(true), still_until: Mutex::new(Instant::now()) };
         let health = Arc::new(health);
-        let link = Link { world: Arc::clone(world), health: Arc::clone(&health) };
-        let skew = world.dice.number(0..20_000) as i64 - 10_000;
-        let ambient = SimAmbient { clock: world.clock.skewed(skew), dice: world.dice.clone() };
-        let resolver = Arc::new(world.ledger.clone());
-        let engine = Engine::builder(Arc::new(link))
+        let link = Arc::new(Link { world: Arc::clone(world), health: Arc::clone(&health) });
+        let skew = world.dice.number(0..2 * SKEW_MS_MAX) as i64 - SKEW_MS_MAX as i64;
+        let clock = world.clock.skewed(skew);
+        let ambient = Arc::new(SimAmbient { clock, dice: world.dice.clone() });
+        let decisions =
+            DecisionLog::new(link.clone(), Identity::unkeyed()).ambient(ambient.clone());
+        let resolver = |asker| {
+            let (world, health) = (Arc::clone(world), Arc::clone(&health));
+            Arc::new(Authority { world, health, asker })
+        };
+        let mut engine = Engine::builder(link.clone())
             .policy(world.plan.policy.clone())
             .identity(Identity::unkeyed())
-            .recovery(Recovery::new(world.store.clone(), resolver))
-            .ambient(Arc::new(ambient))
-            .build();
-        Arc::new(Self { world: Arc::clone(world), health, engine, requests: Mutex::default() })
+            .ambient(ambient.clone());
+        let mut reconciler = None;
+        if let Some(settings) = world.plan.reconciler {
+            let recovery = Recovery::new(link.clone(), resolver(Asker::Engine));
+            engine = engine.recovery(recovery.decisions(decisions.clone()));
+            let counting = Arc::clone(world);
+            let task = Reconciler::new(link, resolver(Asker::Reconciler), Identity::unkeyed())
+                .settings(settings)
+                .decisions(decisions)
+                .ambient(ambient)
+                .report(move |round| counting.count_round(round));
+            reconciler = Some(tokio::spawn(task.run()).abort_handle());
+        }
+        let (engine, requests) = (engine.build(), Mutex::default());
+        Arc::new(Self { world: Arc::clone(world), health, engine, reconciler, requests })
+    }
+
+    /// Ends the reconciler, with the questions that it has open.
+    pub(super) fn stop_reconciler(&self) {
+        self.reconciler.iter().for_each(AbortHandle::abort);
     }
 
     /// The process is gone: nothing leaves it any more. What it sent is still on its way.
     pub(super) fn crash(&self) {
         self.health.alive.store(false, Ordering::SeqCst);
+        self.stop_reconciler();
         self.requests.lock().drain(..).for_each(|request| request.abort());
     }
 

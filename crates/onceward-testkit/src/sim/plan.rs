@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::{Expiry, OnLapse, Policy};
+use onceward_core::{Expiry, OnLapse, Policy, ReconcilerSettings};
 
 use crate::dice::Dice;
 
@@ -19,6 +19,8 @@ pub struct Plan {
     pub keys: usize,
     /// How operations are guarded.
     pub policy: Policy,
+    /// The reconciler that every node runs, if there is a resolver.
+    pub reconciler: Option<ReconcilerSettings>,
     /// How long faults go on.
     pub trouble: Duration,
     /// What goes wrong, and how often.
@@ -36,6 +38,8 @@ pub struct Rates {
     pub doubled: f64,
     /// The handler panics, or its permit is dropped.
     pub dropped: f64,
+    /// The resolver cannot tell yet what happened.
+    pub unsure: f64,
     /// A node crashes, per lease.
     pub crash: f64,
     /// A node stands still for a while, per lease.
@@ -71,6 +75,16 @@ impl Plan {
             .settle_patience(lease * 20)
             .build();
         let policy = policy.expect("every plan is a valid policy");
+        let resolver = on_lapse == OnLapse::Resolve || dice.chance(0.5);
+        let reconciler = resolver.then(|| ReconcilerSettings {
+            every: dice.millis(10..800),
+            budget: *dice.pick(&[1, 500]),
+            at_once: 1 + dice.index(3),
+            patience: lease,
+            backoff: dice.millis(1..200),
+            backoff_max: lease * 4,
+            retention: policy.retention(),
+        });
         // In calm runs races decide; in wild ones, recovery does.
         let wildness = *dice.pick(&[0.0, 0.3, 1.0, 1.0, 2.0]);
         let rate = |most: f64| wildness * most * (dice.number(0..100) as f64) / 100.0;
@@ -80,12 +94,14 @@ impl Plan {
             intents: 1 + dice.index(3),
             keys: 1 + dice.index(3),
             policy,
+            reconciler,
             trouble: lease * 12,
             rates: Rates {
                 lost: rate(0.15),
                 late: rate(0.15),
                 doubled: rate(0.15),
                 dropped: rate(0.2),
+                unsure: rate(0.5),
                 crash: rate(0.15),
                 pause: rate(0.15),
                 outage: rate(0.1),

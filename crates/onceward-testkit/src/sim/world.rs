@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward_core::{
-    Clock, FullStore, MemoryLimits, MemoryStore, OnLapse, Query, Record, Recovery, StateName,
-    StoreAdmin,
+    Clock, FullStore, INTERNAL_TENANT, MemoryLimits, MemoryStore, OnLapse, Query, ReconcilerRound,
+    Record, StateName, StoreAdmin,
 };
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::client;
 use super::ledger::{Care, Ledger};
 use super::mutant::{Mutant, Naive};
-use super::node::Node;
+use super::node::{Node, SKEW_MS_MAX};
 use super::plan::Plan;
 use super::{Coverage, Report};
 use crate::clock::SimClock;
@@ -24,6 +24,9 @@ use crate::history::{
     Answer, Attempt, Event, Expectations, History, RecordingStore, StoreCall, Transition, check,
 };
 use crate::open_store::OpenStore;
+
+/// Longest lease of the core's own records, that of a decision.
+const INTERNAL_LEASE_MAX: Duration = Duration::from_secs(30);
 
 /// What everything in a run shares.
 pub(super) struct World {
@@ -39,7 +42,7 @@ pub(super) struct World {
     down_until: Mutex<Instant>,
     calm: AtomicBool,
     attempts: AtomicU64,
-    jumped_back_ms: AtomicU64,
+    jumped_ms: AtomicU64,
     coverage: Mutex<Coverage>,
 }
 
@@ -102,7 +105,7 @@ impl World {
             down_until: Mutex::new(Instant::now()),
             calm: AtomicBool::new(false),
             attempts: AtomicU64::new(0),
-            jumped_back_ms: AtomicU64::new(0),
+            jumped_ms: AtomicU64::new(0),
             coverage: Mutex::default(),
         }
     }
@@ -145,6 +148,17 @@ impl World {
         *self.coverage.lock().entry(what).or_default() += 1;
     }
 
+    /// Counts what a reconciler met in a round.
+    pub(super) fn count_round(&self, round: &ReconcilerRound) {
+        self.occurs("reconciler: round failed", round.failed.is_some());
+        self.occurs("reconciler: happened", round.happened > 0);
+        self.occurs("reconciler: did not happen", round.did_not_happen > 0);
+        self.occurs("reconciler: still unknown", round.still_unknown > 0);
+        self.occurs("reconciler: settled elsewhere", round.settled_elsewhere > 0);
+        self.occurs("reconciler: not due", round.resting > 0);
+        self.occurs("reconciler: over budget", round.over_budget > 0);
+    }
+
     /// The time a message takes.
     pub(super) async fn travel(&self) {
         let late = self.strikes("message late", self.plan.rates.late);
@@ -152,25 +166,42 @@ impl World {
         sleep(self.dice.millis(0..most)).await;
     }
 
-    /// After the trouble: every lease has time to lapse, resolvers get their turn, and what
+    /// After the trouble: every lease has time to lapse, reconcilers get their turn, and what
     /// is left is returned.
     async fn settle_down(&self) -> Vec<Record> {
         let lease = self.plan.policy.lease();
-        let back = Duration::from_millis(self.jumped_back_ms.load(Ordering::SeqCst));
-        sleep(lease * 6 + back).await;
-        if self.plan.policy.on_lapse() == OnLapse::Resolve {
-            let recovery = Recovery::new(self.store.clone(), Arc::new(self.ledger.clone()));
-            let recovered = recovery.run_once(self.plan.policy.retention()).await;
-            self.occurs("recovered at the end", recovered.is_ok_and(|it| it.happened > 0));
+        let jumped = Duration::from_millis(self.jumped_ms.load(Ordering::SeqCst));
+        sleep(lease * 6 + jumped).await;
+        if let Some(settings) = &self.plan.reconciler {
+            let skew = Duration::from_millis(SKEW_MS_MAX);
+            let round = settings.backoff_max + settings.every + settings.patience * 3;
+            self.reconciled(skew + jumped + round * 2).await;
+            self.nodes.lock().iter().for_each(|node| node.stop_reconciler());
+            // Nothing moves any more, so this costs nothing.
+            sleep(INTERNAL_LEASE_MAX + jumped).await;
         }
-        let query = Query { limit: 1_000, ..Query::default() };
+        let query = Query { limit: 10_000, ..Query::default() };
         self.store.list(&query).await.map(|page| page.records).unwrap_or_default()
+    }
+
+    /// Returns when nothing is unknown any more, or when reconcilers have had that much time.
+    async fn reconciled(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let query = Query { standing: Some(StateName::Unknown), ..Query::default() };
+        while Instant::now() < end {
+            let page = self.store.list(&query).await.unwrap_or_default();
+            if page.records.iter().all(|record| record.scope.tenant() == INTERNAL_TENANT) {
+                return;
+            }
+            sleep(self.plan.policy.lease()).await;
+        }
     }
 
     fn report(&self, seed: u64, left: &[Record]) -> Report {
         let events = self.history.events();
         let expectations = Expectations {
             takeover: self.takes_over(),
+            reconciler: self.plan.reconciler.is_some(),
             claims_elsewhere: self.mutant == Some(Mutant::LookThenLock),
         };
         let violations = check(&events, left, self.clock.now(), expectations);
@@ -204,12 +235,14 @@ async fn trouble(world: Arc<World>) {
             *world.down_until.lock() = Instant::now() + world.dice.millis(1..lease * 2);
         }
         if world.strikes("store's clock jumped forward", rates.jump) {
-            world.clock.jump(world.dice.number(1..lease * 3) as i64);
+            let forward = world.dice.number(1..lease * 3);
+            world.clock.jump(forward as i64);
+            world.jumped_ms.fetch_add(forward, Ordering::SeqCst);
         }
         if world.strikes("store's clock jumped back", rates.jump) {
             let back = world.dice.number(1..lease * 3);
             world.clock.jump(-(back as i64));
-            world.jumped_back_ms.fetch_add(back, Ordering::SeqCst);
+            world.jumped_ms.fetch_add(back, Ordering::SeqCst);
         }
         let _swept = world.store.purge(10).await;
     }
@@ -233,6 +266,7 @@ fn situation(event: &Event) -> Option<&'static str> {
             Answer::NoWord => "answer: no word",
         }),
         Event::Effect { .. } => Some("effect"),
+        Event::Asked { .. } => Some("reconciler asked"),
         Event::Sent { .. } => None,
     }
 }
