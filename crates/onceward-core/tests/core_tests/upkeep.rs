@@ -1,11 +1,9 @@
 //! Limits, sweeping, metrics, and redaction.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use onceward_core::{
     Begin, BeginError, Clock, Engine, MemoryLimits, MemoryStore, Permit, Settled, StateName,
     StoreAdmin, StoreErrorKind, Sweeper, SweeperRound, SweeperSettings,

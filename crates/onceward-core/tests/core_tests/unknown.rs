@@ -1,13 +1,11 @@
 //! The status of operations, and finding out what happened to unknown ones.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::*;
 use async_trait::async_trait;
-use common::*;
 use onceward_core::{
     Ambient, BoxError, Clock, DecisionKind, DecisionLog, Engine, Expiry, Fenced, Finding,
     FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection,

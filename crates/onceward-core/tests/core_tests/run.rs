@@ -1,13 +1,11 @@
 //! Running typed work once: what callers see, and what is stored.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::common::*;
 use async_trait::async_trait;
-use common::*;
 use onceward_core::{
     Begin, BoxError, Disposition, Done, Engine, Failure, Finding, Grant, OnLapse, Outcome,
     Rebuilder, Record, Recovery, Refused, Rejection, Resolver, RunError, Settled, StateName, Tag,

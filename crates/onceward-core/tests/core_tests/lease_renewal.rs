@@ -1,11 +1,9 @@
 //! One renewer renews all leases of a runtime. What that must not change, each named as a fact.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use onceward_core::{
     BeginError, Drained, Engine, LeaseLost, MemoryStore, Permit, Settled, StateName, StoreAdmin,
 };

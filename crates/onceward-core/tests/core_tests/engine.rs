@@ -1,12 +1,10 @@
-//! What the engine guarantees, each named as a fact.
-
-mod common;
+//! Guarantees of the engine, each named as a fact.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use onceward_core::{
     Begin, BeginError, Drained, Engine, Intent, LeaseLost, MemoryStore, OnLapse, Part, Rejection,
     Settled, StateName,

@@ -1,10 +1,8 @@
 //! Business references: known under every key, and for longer than any key.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use onceward_core::{
     Begin, BusinessReference, Engine, Intent, KnownReference, OperationId, Permit, Rejection,
     Settled, StoreAdmin as _,

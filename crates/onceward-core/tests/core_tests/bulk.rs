@@ -1,11 +1,9 @@
 //! Many items under one key.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use onceward_core::{
     Bulk, BulkDone, BulkError, BulkItem, Engine, Failure, Grant, InvalidBulk, ItemResult, Key,
     Rejection,

@@ -31,7 +31,7 @@ const WORDS: [&str; 9] = [
 
 /// Every edge that the drawing shows: `A --> B: word (condition), word`.
 fn drawn() -> BTreeSet<Edge> {
-    let drawing = include_str!("../../../docs/state-machine.md");
+    let drawing = include_str!("../../../../docs/state-machine.md");
     let arrows = drawing.lines().filter_map(|line| line.trim().split_once(" --> "));
     let mut edges = BTreeSet::new();
     for (from, rest) in arrows {
