@@ -1,5 +1,5 @@
-//! The simulator has teeth, repeats itself, and finds nothing wrong with the real thing.
-//! `cargo xtask sim` runs many more seeds than this.
+//! Tests of the simulator: it finds planted bugs, a seed repeats, and the production code holds
+//! every invariant. `cargo xtask sim` runs many more seeds.
 
 use onceward_testkit::history::Invariant;
 use onceward_testkit::sim::{self, Mutant};
@@ -22,7 +22,6 @@ fn a_seed_repeats_itself() {
     }
 }
 
-/// A simulator that does not find planted bugs finds nothing.
 #[test]
 fn every_planted_mutant_is_caught_within_a_thousand_seeds() {
     for mutant in Mutant::ALL {
@@ -35,7 +34,7 @@ fn every_planted_mutant_is_caught_within_a_thousand_seeds() {
     }
 }
 
-/// By which invariant a mutant must be caught: the harm it does, not just any oddity.
+/// The invariant that must catch a mutant, by the harm that it does.
 fn expected(mutant: Mutant) -> &'static [Invariant] {
     use onceward_testkit::open_store::StoreMutant;
     match mutant {
@@ -54,7 +53,6 @@ fn expected(mutant: Mutant) -> &'static [Invariant] {
     }
 }
 
-/// The comparison with the truth table has teeth too.
 #[test]
 fn the_model_comparison_finds_what_is_wrong_with_a_store() {
     use onceward_testkit::conformance::ManualHarness;

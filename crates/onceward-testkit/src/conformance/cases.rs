@@ -1,4 +1,4 @@
-//! The facts, each a case.
+//! The cases of the suite. Each is named after the fact that it shows.
 
 #![expect(missing_docs, reason = "the names are the facts")]
 
@@ -49,7 +49,7 @@ fn other_request(rig: &Rig<'_>, key: &str) -> ClaimRequest {
     ClaimRequest { fingerprint, sketch, ..rig.request(key) }
 }
 
-/// The refusal of [`other_request`], with what is needed to say in what it differs.
+/// The refusal of [`other_request`], with the first request's sketch.
 fn mismatch() -> Claim {
     Claim::Mismatch { first: Sketch::from_stored(b"first.") }
 }
@@ -663,7 +663,7 @@ pub async fn fences_go_on_above_those_of_imported_records(rig: &Rig<'_>) {
     let short = Retention { keep: rig.lease, tombstone: Duration::ZERO };
     assert_eq!(rig.settle_for(&granted, Settlement::Release, short).await, APPLIED);
     let record = rig.get("k").await.expect("the record");
-    // Of a store whose clock was ahead by hours.
+    // From a store whose clock was ahead by hours.
     let ahead = Fence(record.fence.0 + 10_000_000);
     for key in ["used at once", "forgotten before"] {
         let record = Record { fence: ahead, ..moved(&record, key) };
@@ -691,7 +691,7 @@ pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
     assert_eq!(rig.store.purge(100).await.expect("purge").tombstoned, 2);
     rig.harness.pass(rig.lease * 4).await;
     assert_eq!(rig.store.purge(100).await.expect("purge").removed, 2);
-    // Due long before it came, when cleaning up had been there already.
+    // Due long before it was imported, and the purge had passed it already.
     let retained = record.state.retained().expect("it is settled");
     let earlier =
         |at: Timestamp| Timestamp::from_millis(at.as_millis() - rig.lease.as_millis() as u64 * 10);
@@ -703,7 +703,7 @@ pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
     rig.running("late").await;
 }
 
-/// Every pair of what a key's record may have become.
+/// Every pair of states that a key's record can have in two stores.
 pub async fn importing_keeps_the_latest_whatever_the_order(rig: &Rig<'_>) {
     let records = lives(exported(rig).await);
     for (first, one) in records.iter().enumerate() {

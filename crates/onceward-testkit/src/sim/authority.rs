@@ -1,4 +1,4 @@
-//! The resolver of a node: asks the ledger, over a network that loses and delays.
+//! The resolver of a node: asks the ledger, over a network that loses and delays messages.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) enum Asker {
 }
 
 impl Authority {
-    /// Sends the question. It arrives or is lost, whether or not the asker still waits.
+    /// Sends the question. It arrives or is lost, even if the asker has died.
     async fn ask(&self, record: &Record) -> Result<Verdict, BoxError> {
         let (reply, answer) = oneshot::channel();
         let (world, record) = (Arc::clone(&self.world), record.clone());

@@ -1,4 +1,4 @@
-//! Where effects take place: the business's own books, independent of any store.
+//! The ledger: effects take place in it, independent of any store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ pub(super) struct Effect {
     pub(super) attempt: Attempt,
 }
 
-/// What the ledger says to an effect.
+/// The ledger's answer to an effect.
 #[derive(Debug, Clone)]
 pub(super) enum Booked {
-    /// It took place, now or (in a ledger that recognises operations) before.
+    /// It took place, now or earlier (in a ledger that recognises operations).
     Yes(Outcome),
     /// It is refused for good: its fence is too low, or the operation was closed.
     Refused,
 }
 
-/// How careful the business is itself.
+/// Protection of the ledger itself against repeated effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
-    /// It books whatever arrives.
+    /// It books every effect that arrives.
     None,
-    /// It refuses lower fences and books each operation once: what takeover asks for.
+    /// It refuses lower fences and books each operation once, as takeover requires.
     FencedAndIdempotent,
 }
 
-/// The business's books.
+/// The ledger.
 #[derive(Debug, Clone)]
 pub(super) struct Ledger {
     care: Care,
@@ -58,7 +58,7 @@ impl Ledger {
         Self { care, books: Arc::default(), history }
     }
 
-    /// An effect arrives.
+    /// Books an effect, or refuses it.
     pub(super) fn book(&self, effect: &Effect) -> Booked {
         let mut books = self.books.lock();
         if books.closed.get(&effect.record).is_some_and(|closed| effect.fence <= *closed) {
@@ -89,8 +89,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Says whether an operation took place. If not, it refuses the operation under this fence
-    /// and lower ones from now on: only then is "it did not happen" true for good.
+    /// Returns whether an operation took place. If not, it closes the operation for this fence and
+    /// lower ones, so that "it did not happen" stays true.
     pub(super) fn look_up(&self, record: &Record) -> Verdict {
         let mut books = self.books.lock();
         if let Some(outcome) = books.by_operation.get(&record.operation) {

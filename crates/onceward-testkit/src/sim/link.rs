@@ -1,4 +1,5 @@
-//! The network: every message may be lost, late or doubled, and goes on without its sender.
+//! The network between nodes and store. A message may be lost, late or doubled, and travels on
+//! when its sender has died.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl Link {
         self.health.gate().await;
         match answer {
             Ok(answer) => answer,
-            // Lost: some connections notice, others leave the caller to its time-out.
+            // Lost: some connections notice, with others the caller waits for its timeout.
             Err(_) if self.world.dice.chance(0.5) => {
                 Err(error(StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied))
             }
@@ -78,7 +79,7 @@ async fn deliver(
         let (world, message) = (Arc::clone(&world), message.clone());
         tokio::spawn(async move {
             tokio::time::sleep(world.dice.millis(1..world.lease_ms() * 2)).await;
-            let _to_nobody = apply(&world, message).await;
+            let _reply_is_lost = apply(&world, message).await;
         });
     }
     let answer = apply(&world, message).await;

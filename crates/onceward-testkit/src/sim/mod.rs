@@ -1,8 +1,8 @@
-//! The simulator: the engine as it runs in production, on several nodes, against everything
-//! that can go wrong between them, in simulated time.
+//! The simulator: runs the production engine and reconciler on several nodes, in simulated time,
+//! with lost messages, crashes, pauses and jumping clocks.
 //!
-//! A seed decides all: how many nodes and clients, the policy, the rates of faults, and
-//! every single throw. [`run`] gives the report of one seed; the program `onceward-sim`
+//! A seed decides everything: the number of nodes and clients, the policy, the rates of faults,
+//! and every random choice. [`run`] returns the report of one seed; the program `onceward-sim`
 //! runs many.
 
 mod authority;
@@ -21,18 +21,18 @@ use crate::history::{Event, Violation};
 pub use mutant::Mutant;
 pub use plan::Plan;
 
-/// What one seed came to.
+/// Report of one seed.
 #[derive(Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// What the seed decided.
+    /// The conditions that the seed chose.
     pub plan: Plan,
-    /// All that happened.
+    /// The history.
     pub events: Vec<Event>,
-    /// What should not have happened.
+    /// Invariants that did not hold.
     pub violations: Vec<Violation>,
-    /// How often each kind of fault or situation occurred.
+    /// Number of occurrences of each fault and situation.
     pub coverage: Coverage,
 }
 
@@ -47,10 +47,10 @@ impl Report {
     }
 }
 
-/// How often each kind of fault or situation occurred.
+/// Number of occurrences of each fault and situation.
 pub type Coverage = BTreeMap<&'static str, u64>;
 
-/// What a long run must have met, or it proves nothing.
+/// Faults and situations that must occur in a long run, or it proves nothing.
 pub const SITUATIONS: [&str; 59] = [
     "answer to a client lost",
     "answer: done",
@@ -113,7 +113,7 @@ pub const SITUATIONS: [&str; 59] = [
     "store's clock jumped forward",
 ];
 
-/// Runs one seed, with a mutant planted if given.
+/// Runs one seed, with a planted bug if given.
 pub fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build();

@@ -1,4 +1,4 @@
-//! Planted bugs. A simulator that does not find them finds nothing.
+//! Planted bugs, which the simulator must find.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::open_store::StoreMutant;
 /// A bug to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// In the store.
+    /// A bug in the store.
     Store(StoreMutant),
     /// The handler runs although the claim timed out.
     RunsOnTimedOutClaim,
-    /// Look in the cache, then lock, no second look, unlock unconditionally: what the
-    /// tutorials that the product comes from do.
+    /// Looks in the cache, then locks, does not look again, and unlocks unconditionally, as
+    /// widespread tutorials do.
     LookThenLock,
     /// A permit that is dropped frees the key.
     ReleaseOnDrop,
@@ -67,14 +67,14 @@ impl Mutant {
     }
 }
 
-/// What the look-then-lock service keeps: a cache of replies and locks that expire.
+/// State of the look-then-lock service: a cache of replies, and locks that expire.
 #[derive(Debug, Default)]
 pub(super) struct Naive {
     cache: HashMap<RecordId, Outcome>,
     locks: HashMap<RecordId, Instant>,
 }
 
-/// Serves a request as the tutorials do.
+/// Serves a request as those tutorials do.
 pub(super) async fn look_then_lock(
     world: &Arc<World>,
     health: &Health,
@@ -120,7 +120,7 @@ pub(super) async fn run_without_a_claim(
     }
 }
 
-/// The answer to a claim; for the mutant, every question's lease is granted.
+/// Changes the answer to a claim: for the mutant, the lease of every question is granted.
 pub(super) fn question_granted(world: &World, request: &ClaimRequest, claim: Claim) -> Claim {
     let question = request.scope.tenant() == INTERNAL_TENANT;
     match claim {
@@ -134,8 +134,7 @@ pub(super) fn question_granted(world: &World, request: &ClaimRequest, claim: Cla
     }
 }
 
-/// What becomes of a permit whose handler gives up: it is dropped, unless the mutant frees
-/// the key.
+/// Drops the permit of a handler that gives up. The mutant frees the key.
 pub(super) async fn give_up(world: &World, permit: Permit) -> Answer {
     if world.mutant == Some(Mutant::ReleaseOnDrop) {
         let _freed = permit.release().await;

@@ -1,4 +1,4 @@
-//! One run: nodes, clients, a store, a ledger, and trouble.
+//! One run: nodes, clients, a store, a ledger, and faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use crate::open_store::OpenStore;
 /// Longest lease of the core's own records, that of a decision.
 const INTERNAL_LEASE_MAX: Duration = Duration::from_secs(30);
 
-/// What everything in a run shares.
+/// The parts that everything in a run shares.
 pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) plan: Plan,
@@ -46,7 +46,7 @@ pub(super) struct World {
     coverage: Mutex<Coverage>,
 }
 
-/// Runs a seed to its end and judges it.
+/// Runs a seed to its end and checks its history.
 pub(super) async fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     let dice = Dice::new(seed);
     let plan = plan(&dice, mutant);
@@ -63,13 +63,13 @@ pub(super) async fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     clients.join_all().await;
     let _ended = trouble.await;
     let left = world.settle_down().await;
-    // Nodes and world hold each other; let go, or every seed leaves its world in memory.
+    // Nodes and world refer to each other; without this, every seed would leak its world.
     world.nodes.lock().clear();
     world.report(seed, &left)
 }
 
 fn plan(dice: &Dice, mutant: Option<Mutant>) -> Plan {
-    let mut plan = Plan::throw(dice);
+    let mut plan = Plan::choose(dice);
     if mutant == Some(Mutant::BlindTakeover) {
         let policy = plan.policy.to_builder().on_lapse(OnLapse::Takeover).build();
         let policy = policy.expect("a valid policy");
@@ -131,7 +131,7 @@ impl World {
         Instant::now() < *self.down_until.lock()
     }
 
-    /// Whether a fault strikes now; counted if it does.
+    /// Returns whether a fault occurs now, and counts it if so.
     pub(super) fn strikes(&self, fault: &'static str, rate: f64) -> bool {
         self.occurs(fault, !self.calm.load(Ordering::SeqCst) && self.dice.chance(rate))
     }
@@ -159,15 +159,15 @@ impl World {
         self.occurs("reconciler: over budget", round.over_budget > 0);
     }
 
-    /// The time a message takes.
+    /// Waits for as long as a message travels.
     pub(super) async fn travel(&self) {
         let late = self.strikes("message late", self.plan.rates.late);
         let most = if late { self.lease_ms() * 2 } else { 4 };
         sleep(self.dice.millis(0..most)).await;
     }
 
-    /// After the trouble: every lease has time to lapse, reconcilers get their turn, and what
-    /// is left is returned.
+    /// Gives every lease time to lapse and the reconcilers time to settle what is unknown, and
+    /// returns the records that are left.
     async fn settle_down(&self) -> Vec<Record> {
         let lease = self.plan.policy.lease();
         let jumped = Duration::from_millis(self.jumped_ms.load(Ordering::SeqCst));
@@ -177,7 +177,7 @@ impl World {
             let round = settings.backoff_max + settings.every + settings.patience * 3;
             self.reconciled(skew + jumped + round * 2).await;
             self.nodes.lock().iter().for_each(|node| node.stop_reconciler());
-            // Nothing moves any more, so this costs nothing.
+            // No task runs any more, so simulated time costs nothing.
             sleep(INTERNAL_LEASE_MAX + jumped).await;
         }
         let query = Query { limit: 10_000, ..Query::default() };
@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-/// Crashes, pauses, outages and clock jumps, until it is over.
+/// Causes crashes, pauses, outages and clock jumps for the time of the plan.
 async fn trouble(world: Arc<World>) {
     let lease = world.lease_ms();
     let end = Instant::now() + world.plan.trouble;
@@ -249,7 +249,7 @@ async fn trouble(world: Arc<World>) {
     world.calm.store(true, Ordering::SeqCst);
 }
 
-/// Names the situations that a run must have been in to count.
+/// Names the situation of an event, for coverage.
 fn situation(event: &Event) -> Option<&'static str> {
     match event {
         Event::Transition(transition) => transition_situation(transition),
