@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use example_payments::{Charging, Line, Provider, app};
-use example_walk::{Answer, App};
+use example_walk::{App, Response};
 
 struct Shop {
     app: App,
@@ -19,7 +19,7 @@ impl Shop {
         Self { app: App::start(app(charging).await.unwrap()).await, provider, line }
     }
 
-    async fn order(&self, key: &str, card: &str) -> Answer {
+    async fn order(&self, key: &str, card: &str) -> Response {
         let body = format!(r#"{{"amountCents":4200,"card":"{card}"}}"#);
         self.app.post("/orders", &[("idempotency-key", key)], &body).await
     }
