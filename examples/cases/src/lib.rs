@@ -1,5 +1,5 @@
-//! Cases on their way from draft to paid. A key makes a retry safe; an expected version makes
-//! a transition safe. Neither does the other's work. The README walks through it.
+//! Cases with a life cycle from draft to paid. Keys make retries safe, expected versions make
+//! transitions safe, and neither replaces the other. The README explains the example.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,36 +13,36 @@ use onceward_http::{InvalidLayer, Onceward, Operation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// All cases; the first one has the number 1. Stands for the database of a real service.
+/// All cases; the first one has the id 1. A real service has a database instead.
 pub type Cases = Arc<Mutex<Vec<Case>>>;
 
-/// One case.
+/// A case; the response body.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
     id: usize,
     title: String,
     status: Status,
-    /// Counts the changes. Who wants to change the case says which version they have seen.
+    /// Number of changes. A request to change the case names the version that its client has seen.
     version: u64,
 }
 
-/// Where a case stands.
+/// State of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It can still be edited.
+    /// Not submitted yet.
     Draft,
-    /// Somebody has to decide.
+    /// Waits for a decision.
     Submitted,
-    /// It may be paid.
+    /// Can be paid.
     Approved,
-    /// Somebody decided against it. The end.
+    /// Rejected. This is final.
     Rejected,
-    /// The money is gone. The end.
+    /// Paid. This is final.
     Paid,
 }
 
-/// What can be done with a case.
+/// A transition of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
@@ -57,7 +57,7 @@ pub enum Step {
 }
 
 impl Status {
-    /// What a step leads to; `None` where it cannot be taken.
+    /// State after a step; `None` if the step is not allowed.
     fn after(self, step: Step) -> Option<Self> {
         match (self, step) {
             (Self::Draft, Step::Submit) => Some(Self::Submitted),
@@ -76,18 +76,18 @@ struct NewCase {
     title: String,
 }
 
-/// In the body and not in `If-Match`: so it is part of what the key stands for, and a key that
-/// comes again with another version is a mistake that is noticed.
+/// Request body of a step. The version is in the body instead of `If-Match`, so that it is part of
+/// the fingerprint: the same key with another version is refused.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Expected {
     expected_version: u64,
 }
 
-/// The service.
+/// Builds the service.
 pub fn app(cases: Cases) -> Result<Router, InvalidLayer> {
-    // The defaults keep a 409 of the handler as they keep a success: a refusal for reasons of
-    // the business is an outcome, and a retry of the same intent gets the same one.
+    // By default a 409 of the handler is stored like a success: a refusal by a business rule is an
+    // outcome, and a retry gets the same one.
     let once = Onceward::layer(Engine::new(Arc::new(MemoryStore::new())))
         .single_tenant()
         .operation(Operation::post("/cases").named("cases.create"))
@@ -115,7 +115,8 @@ async fn show(State(cases): State<Cases>, Path(id): Path<usize>) -> Response {
     case.map_or_else(|| StatusCode::NOT_FOUND.into_response(), |case| Json(case).into_response())
 }
 
-/// Compares and changes under one lock, as `UPDATE … WHERE id = ? AND version = ?` does.
+/// Takes a step. Compares the version and changes the case under one lock, like
+/// `UPDATE … WHERE id = ? AND version = ?`.
 async fn take(
     State(cases): State<Cases>,
     Path((id, step)): Path<(usize, Step)>,
@@ -134,8 +135,9 @@ async fn take(
     Json(&*case).into_response()
 }
 
-/// The client is told what it did not know. It decides anew, and that takes a new key.
+/// 409 with the current state. If the client decides to try another step, that is a new intent with
+/// a new key.
 fn refused(code: &str, case: &Case) -> Response {
-    let told = json!({ "code": code, "status": case.status, "version": case.version });
-    (StatusCode::CONFLICT, Json(told)).into_response()
+    let body = json!({ "code": code, "status": case.status, "version": case.version });
+    (StatusCode::CONFLICT, Json(body)).into_response()
 }
