@@ -16,33 +16,33 @@ use serde_json::json;
 /// All cases; the first one has the id 1. A real service has a database instead.
 pub type Cases = Arc<Mutex<Vec<Case>>>;
 
-/// A case; the response body.
+/// One case.
 #[derive(Debug, Clone, Serialize)]
 pub struct Case {
     id: usize,
     title: String,
     status: Status,
-    /// Number of changes. A request to change the case names the version that its client has seen.
+    /// Counts the changes. Who wants to change the case says which version they have seen.
     version: u64,
 }
 
-/// State of a case.
+/// Where a case stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Not submitted yet.
     Draft,
-    /// Waits for a decision.
+    /// Somebody has to decide.
     Submitted,
     /// Can be paid.
     Approved,
-    /// Rejected. This is final.
+    /// Somebody decided against it. The end.
     Rejected,
     /// Paid. This is final.
     Paid,
 }
 
-/// A transition of a case.
+/// What can be done with a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Step {
@@ -57,7 +57,7 @@ pub enum Step {
 }
 
 impl Status {
-    /// State after a step; `None` if the step is not allowed.
+    /// What a step leads to; `None` where it cannot be taken.
     fn after(self, step: Step) -> Option<Self> {
         match (self, step) {
             (Self::Draft, Step::Submit) => Some(Self::Submitted),
@@ -76,18 +76,18 @@ struct NewCase {
     title: String,
 }
 
-/// Request body of a step. The version is in the body instead of `If-Match`, so that it is part of
-/// the fingerprint: the same key with another version is refused.
+/// In the body and not in `If-Match`: so it is part of what the key stands for, and a key that
+/// comes again with another version is a mistake that is noticed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Expected {
     expected_version: u64,
 }
 
-/// Builds the service.
+/// The service.
 pub fn app(cases: Cases) -> Result<Router, InvalidLayer> {
-    // By default a 409 of the handler is stored like a success: a refusal by a business rule is an
-    // outcome, and a retry gets the same one.
+    // The defaults keep a 409 of the handler as they keep a success: a refusal for reasons of
+    // the business is an outcome, and a retry of the same intent gets the same one.
     let once = Onceward::layer(Engine::new(Arc::new(MemoryStore::new())))
         .single_tenant()
         .operation(Operation::post("/cases").named("cases.create"))
@@ -135,9 +135,8 @@ async fn take(
     Json(&*case).into_response()
 }
 
-/// 409 with the current state. If the client decides to try another step, that is a new intent with
-/// a new key.
+/// The client is told what it did not know. It decides anew, and that takes a new key.
 fn refused(code: &str, case: &Case) -> Response {
-    let body = json!({ "code": code, "status": case.status, "version": case.version });
-    (StatusCode::CONFLICT, Json(body)).into_response()
+    let told = json!({ "code": code, "status": case.status, "version": case.version });
+    (StatusCode::CONFLICT, Json(told)).into_response()
 }
