@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use example_cases::{Cases, app, app_on};
-use example_walk::{Answer, App};
+use example_walk::{App, Response};
 use onceward::{Engine, Policy};
 use onceward_testkit::clock::ManualClock;
 use onceward_testkit::faulty::{Call, Fault, FaultyStore};
@@ -29,7 +29,7 @@ fn line(case: usize, expected_version: u64) -> Value {
     json!({ "clientItemId": id, "caseId": case, "expectedVersion": expected_version })
 }
 
-async fn approve(app: &App, key: &str, lines: &[Value]) -> Answer {
+async fn approve(app: &App, key: &str, lines: &[Value]) -> Response {
     let body = json!({ "items": lines }).to_string();
     app.post("/cases:bulkApprove", &[("idempotency-key", key)], &body).await
 }
