@@ -6,6 +6,7 @@ mod engine;
 mod lease_renewal;
 mod reference;
 mod run;
+mod sent_claims;
 mod state_machine;
 mod stores;
 mod unknown;

@@ -1,11 +1,9 @@
 //! Claims that an engine sends for callers who hold the grant themselves, such as workers of the
 //! claims API.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use onceward_core::{Claim, ClaimRequest, StateName, StoreError, SystemAmbient, TokenSource};
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
