@@ -4,6 +4,7 @@ mod common;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,8 +13,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::{BodyExt, Full};
 use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
 use onceward_http::{
-    CompletionLost, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Onceward, Operation,
-    ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
+    CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Observer,
+    Onceward, Operation, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -279,14 +280,27 @@ async fn a_store_that_is_down_executes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_open_runs_unguarded_and_counts_it() {
+async fn failing_open_runs_unprotected_and_reports_it() {
     let (bench, counter) = (Bench::new(), Counter::default());
-    let layer = bench.layer(Rules { store_down: StoreDown::Open, ..Rules::default() });
+    let unprotected = Arc::new(CountUnprotected::default());
+    let rules = Rules { store_down: StoreDown::Open, ..Rules::default() };
+    let layer = Onceward::layer(bench.engine()).single_tenant().others(rules);
+    let layer = layer.observer(unprotected.clone()).build().unwrap();
     bench.store.on_every(Call::Claim, Fault::Fail);
     for _ in 0..2 {
         assert_eq!(send(&layer, counting(&counter), post("k", "{}")).await.status(), 201);
     }
-    assert_eq!((counter.executions(), layer.unguarded()), (2, 2));
+    assert_eq!((counter.executions(), unprotected.0.load(Ordering::SeqCst)), (2, 2));
+}
+
+/// Counts requests that ran unprotected.
+#[derive(Default)]
+struct CountUnprotected(AtomicUsize);
+
+impl Observer for CountUnprotected {
+    fn observe(&self, _operation: &str, event: Event) {
+        self.0.fetch_add(usize::from(event == Event::Unprotected), Ordering::SeqCst);
+    }
 }
 
 #[tokio::test(start_paused = true)]

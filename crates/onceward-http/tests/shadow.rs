@@ -14,8 +14,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use onceward_core::{Content, Query, State, StoreAdmin};
 use onceward_http::{
-    Body, Differing, Enforcement, Event, Execution, Fate, InProgress, Observer, Onceward,
-    OncewardLayer, Rules, Source, Would,
+    Body, DifferingPart, Enforcement, Event, Execution, Fate, InProgress, Observer, Onceward,
+    OncewardLayer, Rules, ShadowDecision, Source,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use parking_lot::Mutex;
@@ -25,13 +25,13 @@ use tower_layer::Layer;
 
 /// Writes down what would have been.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Would>>>);
+struct Notes(Arc<Mutex<Vec<ShadowDecision>>>);
 
 impl Observer for Notes {
     fn observe(&self, operation: &str, event: Event) {
         assert_eq!(operation, "POST *");
         match event {
-            Event::Observed(would) => self.0.lock().push(would),
+            Event::Shadow(decision) => self.0.lock().push(decision),
             other => panic!("{other:?} of a request that was only observed"),
         }
     }
@@ -39,7 +39,7 @@ impl Observer for Notes {
 
 impl Notes {
     /// What was noted since, when all is quiet.
-    async fn take(&self) -> Vec<Would> {
+    async fn take(&self) -> Vec<ShadowDecision> {
         idle().await;
         std::mem::take(&mut self.0.lock())
     }
@@ -135,13 +135,13 @@ async fn nothing_is_refused_replayed_or_changed_whatever_comes() {
     assert_eq!(
         notes.take().await,
         [
-            Would::MissingKey,
-            Would::InvalidKey,
-            Would::Execute,
-            Would::Replay,
-            Would::Mismatch(Differing::Body),
-            Would::Refused,
-            Would::Mismatch(Differing::Body),
+            ShadowDecision::MissingKey,
+            ShadowDecision::InvalidKey,
+            ShadowDecision::Execute,
+            ShadowDecision::Replay,
+            ShadowDecision::Mismatch(DifferingPart::Body),
+            ShadowDecision::Refused,
+            ShadowDecision::Mismatch(DifferingPart::Body),
         ]
     );
 }
@@ -151,14 +151,14 @@ async fn a_mismatch_is_counted_by_the_first_part_that_differs() {
     let (layer, notes) = layer_on(&Bench::new(), observing());
     let handler = answering(&Counter::default(), created);
     send(&layer, handler.clone(), post("k", "[1]")).await;
-    assert_eq!(notes.take().await, [Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute]);
     for (request, differing) in [
-        (post_to("/invoices", "k", "[2]"), Differing::Path),
-        (post_to("/orders?dry=1", "k", "[1]"), Differing::Query),
-        (post("k", "[2]"), Differing::Body),
+        (post_to("/invoices", "k", "[2]"), DifferingPart::Path),
+        (post_to("/orders?dry=1", "k", "[1]"), DifferingPart::Query),
+        (post("k", "[2]"), DifferingPart::Body),
     ] {
         send(&layer, handler.clone(), request).await;
-        assert_eq!(notes.take().await, [Would::Mismatch(differing)]);
+        assert_eq!(notes.take().await, [ShadowDecision::Mismatch(differing)]);
     }
 }
 
@@ -173,8 +173,8 @@ async fn duplicates_at_once_all_run_and_all_but_one_would_conflict() {
     assert_eq!(counter.executions(), 5);
     let mut would = notes.take().await;
     would.sort_by_key(|it| it.name());
-    assert_eq!(would[4], Would::Execute);
-    assert!(would[..4].iter().all(|it| *it == Would::Conflict), "{would:?}");
+    assert_eq!(would[4], ShadowDecision::Execute);
+    assert!(would[..4].iter().all(|it| *it == ShadowDecision::Conflict), "{would:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +189,7 @@ async fn where_duplicates_would_wait_they_would_be_replays_and_wait_for_nothing(
     let begun = Instant::now();
     join(send(&layer, slow, post("k", "{}")), send(&layer, slow, post("k", "{}"))).await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
-    assert_eq!(notes.take().await, [Would::Execute, Would::Replay]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Replay]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,7 +203,7 @@ async fn a_store_that_fails_or_hangs_changes_and_delays_nothing() {
         assert_eq!((answer.status().as_u16(), &answer.body()[..]), (201, &b"[1]"[..]));
         assert_eq!(begun.elapsed(), Duration::ZERO, "{fault:?}");
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(notes.take().await, [Would::StoreDown], "{fault:?}");
+        assert_eq!(notes.take().await, [ShadowDecision::StoreDown], "{fault:?}");
     }
 }
 
@@ -216,7 +216,7 @@ async fn from_observing_to_guarding_the_next_retry_is_the_first_execution() {
         send(&shadow, answering(&counter, created), post("k", "[1]")).await;
         idle().await;
     }
-    assert_eq!(notes.take().await, [Would::Execute, Would::Replay]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Replay]);
 
     let guarded = bench.layer(Rules::default());
     let first = send(&guarded, counting(&counter), post("k", "[1]")).await;
@@ -227,7 +227,7 @@ async fn from_observing_to_guarding_the_next_retry_is_the_first_execution() {
     send(&shadow, answering(&counter, created), post("new", "[1]")).await;
     send(&guarded, counting(&counter), post("newer", "[1]")).await;
     send(&shadow, answering(&counter, created), post("newer", "[1]")).await;
-    assert_eq!(notes.take().await, [Would::Execute, Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Execute]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,13 +245,19 @@ async fn records_of_observed_requests_are_named_so_and_hold_nothing_of_a_respons
 
 #[tokio::test(start_paused = true)]
 async fn what_a_handler_says_decides_what_its_retry_would_be() {
-    let said: [(fn() -> http::response::Builder, Would); 6] = [
-        (|| Response::builder().status(201), Would::Replay),
-        (|| Response::builder().status(402), Would::Replay),
-        (|| Response::builder().status(429), Would::Execute),
-        (|| Response::builder().status(500).extension(Fate::Unknown), Would::Unknown),
-        (|| Response::builder().status(201).extension(Fate::NothingHappened), Would::Execute),
-        (|| Response::builder().status(201).header("onceward-outcome", "release"), Would::Execute),
+    let said: [(fn() -> http::response::Builder, ShadowDecision); 6] = [
+        (|| Response::builder().status(201), ShadowDecision::Replay),
+        (|| Response::builder().status(402), ShadowDecision::Replay),
+        (|| Response::builder().status(429), ShadowDecision::Execute),
+        (|| Response::builder().status(500).extension(Fate::Unknown), ShadowDecision::Unknown),
+        (
+            || Response::builder().status(201).extension(Fate::NothingHappened),
+            ShadowDecision::Execute,
+        ),
+        (
+            || Response::builder().status(201).header("onceward-outcome", "release"),
+            ShadowDecision::Execute,
+        ),
     ];
     for (number, (response, would)) in said.into_iter().enumerate() {
         let (layer, notes) = layer_on(&Bench::new(), observing());
@@ -261,7 +267,7 @@ async fn what_a_handler_says_decides_what_its_retry_would_be() {
             assert_eq!(answer.headers().len(), response().headers_ref().unwrap().len());
             idle().await;
         }
-        assert_eq!(notes.take().await, [Would::Execute, would], "{number}");
+        assert_eq!(notes.take().await, [ShadowDecision::Execute, would], "{number}");
     }
 }
 
@@ -275,7 +281,7 @@ async fn a_client_that_hangs_up_ends_its_handler_and_its_retry_would_be_a_replay
     sleep(Duration::from_secs(2)).await;
     assert_eq!(counter.executions(), 0, "without Onceward it ends, too");
     send(&layer, answering(&counter, created), post("k", "{}")).await;
-    assert_eq!(notes.take().await, [Would::Execute, Would::Replay]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Replay]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,7 +299,7 @@ async fn a_handler_that_panics_leaves_its_outcome_unknown() {
     assert!(panicked.await.unwrap_err().is_panic());
     idle().await;
     send(&layer, answering(&Counter::default(), created), post("k", "{}")).await;
-    assert_eq!(notes.take().await, [Would::Execute, Would::Unknown]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Unknown]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,10 +307,10 @@ async fn what_its_handler_does_not_read_is_not_known() {
     let (layer, notes) = layer_on(&Bench::new(), observing());
     let counter = Counter::default();
     assert_eq!(send(&layer, counting(&counter), post("k", "{}")).await.status(), 201);
-    assert_eq!(notes.take().await, [Would::Unseen]);
+    assert_eq!(notes.take().await, [ShadowDecision::Unseen]);
     let nothing = post("k", "");
     assert_eq!(send(&layer, counting(&counter), nothing).await.status(), 201);
-    assert_eq!(notes.take().await, [Would::Execute], "nothing was there to read");
+    assert_eq!(notes.take().await, [ShadowDecision::Execute], "nothing was there to read");
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +324,7 @@ async fn who_cannot_be_told_would_be_refused_and_passes() {
         .unwrap();
     let handler = answering(&Counter::default(), created);
     assert_eq!(send(&layer, handler, post("k", "{}")).await.status(), 201);
-    assert_eq!(notes.take().await, [Would::Refused]);
+    assert_eq!(notes.take().await, [ShadowDecision::Refused]);
 }
 
 /// A body whose end is known with its last frame and whose length is not, as over HTTP/2.
@@ -352,7 +358,7 @@ async fn a_body_is_heard_whole_by_who_does_not_poll_past_its_end() {
     }));
     let answer = service.oneshot(post("k", "{}").map(Unsized)).await.unwrap();
     assert_eq!(answer.status(), 201);
-    assert_eq!(notes.take().await, [Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,5 +389,5 @@ async fn a_body_streams_to_its_handler_before_it_has_ended() {
     }
     drop(frames);
     assert_eq!(answer.await.unwrap().unwrap().status(), 201);
-    assert_eq!(notes.take().await, [Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute]);
 }

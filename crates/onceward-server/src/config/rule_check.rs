@@ -59,11 +59,11 @@ impl Config {
         operation: &Operation,
     ) -> LayerBuilder<Scoped> {
         let rules = operation.settings(&self.defaults).rules();
-        let guarded = http_layer::Operation::new(operation.method.0.clone(), &*operation.route);
-        let guarded = guarded.rules(rules);
+        let protected = http_layer::Operation::new(operation.method.0.clone(), &*operation.route);
+        let protected = protected.rules(rules);
         layer.only_named().operation(match &operation.name {
-            Some(name) => guarded.named(name),
-            None => guarded,
+            Some(name) => protected.named(name),
+            None => protected,
         })
     }
 }

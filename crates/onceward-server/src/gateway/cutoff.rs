@@ -19,23 +19,23 @@ pub(super) async fn cut_off(mut stop: Stop) {
 pub(super) struct RunningRequest {
     /// The method is idempotent, so the request may be sent again without a key.
     idempotent: bool,
-    guarded: AtomicBool,
+    protected: AtomicBool,
 }
 
 impl RunningRequest {
     pub(super) fn new(method: &Method) -> Self {
-        Self { idempotent: method.is_idempotent(), guarded: AtomicBool::new(false) }
+        Self { idempotent: method.is_idempotent(), protected: AtomicBool::new(false) }
     }
 
-    /// Marks the request as guarded: a retry is recognised by its key.
-    pub(super) fn is_guarded(&self) {
-        self.guarded.store(true, Ordering::Relaxed);
+    /// Marks the request as protected: a retry is recognised by its key.
+    pub(super) fn is_protected(&self) {
+        self.protected.store(true, Ordering::Relaxed);
     }
 
     /// The response.
     pub(super) fn problem(&self) -> Problem<'static> {
-        let guarded = self.guarded.load(Ordering::Relaxed);
-        let detail = if guarded {
+        let protected = self.protected.load(Ordering::Relaxed);
+        let detail = if protected {
             "The gateway stopped before the service had answered. The operation may have been \
              executed. Send the same request again with the same key to get its outcome."
         } else {
@@ -47,8 +47,8 @@ impl RunningRequest {
             code: "GATEWAY_STOPPING",
             title: "The gateway is stopping",
             detail,
-            retryable: guarded || self.idempotent,
-            same_key: guarded,
+            retryable: protected || self.idempotent,
+            same_key: protected,
             operation: None,
         }
     }

@@ -82,8 +82,8 @@ impl Proxy {
         let client = ClientSide { version: head.version, operation };
         let (mut tunnel, mut interim_sender) = (None, None);
         if let Some(peer) = head.extensions.remove::<Peer>() {
-            // A guarded request gets a response and never becomes a tunnel.
-            if !client.is_guarded() {
+            // A protected request gets a response and never becomes a tunnel.
+            if !client.is_protected() {
                 tunnel = Tunnel::requested(&mut head, peer.slot.clone());
             }
             headers::prepare(&mut head, &peer);
@@ -125,7 +125,7 @@ impl Proxy {
 #[derive(Clone, Copy)]
 struct ClientSide {
     version: Version,
-    /// The operation, if the request is guarded.
+    /// The operation, if the request is protected.
     operation: Option<OperationId>,
 }
 
@@ -218,15 +218,15 @@ impl Destination {
 }
 
 impl ClientSide {
-    fn is_guarded(self) -> bool {
+    fn is_protected(self) -> bool {
         self.operation.is_some()
     }
 
     /// Prepares the head of a response for the client.
     fn prepare(self, response: &mut Response<Incoming>) {
         headers::remove_hop_by_hop(response.headers_mut());
-        if !self.is_guarded() {
-            // For guarded requests the layer removes it. Shadow mode needs its value.
+        if !self.is_protected() {
+            // For protected requests the layer removes it. Shadow mode needs its value.
             let header = response.headers_mut().remove(OUTCOME_HEADER);
             if let Some(fate) = header.and_then(|value| Fate::of_header(&value)) {
                 response.extensions_mut().insert(fate);
@@ -279,7 +279,7 @@ impl Destination {
             Sent::Maybe => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
         };
         let (title, operation) = ("The service did not answer", client.operation);
-        let same_key = retryable || client.is_guarded();
+        let same_key = retryable || client.is_protected();
         let problem = Problem { status, code, title, detail, retryable, same_key, operation };
         let mut response = problem.response(&self.format);
         response.extensions_mut().insert(fate);

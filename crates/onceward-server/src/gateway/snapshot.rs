@@ -173,10 +173,11 @@ fn certificate_subject(request: &Parts) -> Result<std::borrow::Cow<'static, str>
 fn named(operation: &config::Operation, config: &Config) -> Operation {
     let mut rules = operation.settings(&config.defaults).rules();
     rules.required = operation.required.or(config.defaults.required).unwrap_or(true);
-    let guarded = Operation::new(operation.method.0.clone(), operation.route.clone()).rules(rules);
+    let protected =
+        Operation::new(operation.method.0.clone(), operation.route.clone()).rules(rules);
     match &operation.name {
-        Some(name) => guarded.named(name),
-        None => guarded,
+        Some(name) => protected.named(name),
+        None => protected,
     }
 }
 

@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use onceward_http::{ClientCertificate, OncewardService};
 use parking_lot::Mutex;
 use tower_layer::Layer;
-use tower_service::Service;
 use tracing::Instrument;
 
 use super::authorize::Authorizer;
@@ -130,7 +129,8 @@ impl ServiceStack {
         }
         request.extensions_mut().insert(peer);
         let limits = &self.snapshot.config.limits;
-        let reserved = match self.snapshot.layer.holds(&request) {
+        let route = self.service.match_route(&request);
+        let reserved = match route.request_bytes_max() {
             Some(bytes_max) => {
                 match self.snapshot.body_budget.reserve(request.body(), bytes_max as u64) {
                     Ok(reserved) => Some(reserved),
@@ -142,12 +142,12 @@ impl ServiceStack {
             None => None,
         };
         if reserved.is_some() {
-            cut.is_guarded();
+            cut.is_protected();
         }
         let total = reserved.as_ref().map(|_| limits.body_total.0);
         let pause = limits.body_timeout.0;
-        let answer =
-            self.service.call(request.map(|body| TimeoutBody::request(body, pause, total))).await;
+        let request = request.map(|body| TimeoutBody::request(body, pause, total));
+        let answer = self.service.call_matched(request, route).await;
         drop(reserved); // the body is no longer in memory
         answer
     }
