@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
 use onceward_http::{
     CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Observer,
-    Onceward, Operation, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
+    Onceward, Operation, Outcomes, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -174,6 +174,24 @@ async fn a_handlers_word_goes_before_the_policy() {
     assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (429, 1, true));
 }
 
+/// The library stored a 5xx under the policy `careful`, and the gateway left it unknown: one word
+/// for two behaviours.
+#[tokio::test]
+async fn a_5xx_leaves_the_outcome_unknown_unless_the_handler_or_the_rules_say_otherwise() {
+    let fails = || Response::builder().status(503);
+    let (first, second, executions) = two_answers(fails, Rules::default()).await;
+    assert_eq!((first.status().as_u16(), first.body().as_ref(), executions), (503, &b"1"[..], 1));
+    assert_eq!(code(&second), "IDEMPOTENCY_OUTCOME_UNKNOWN");
+
+    let is_final = || Response::builder().status(503).extension(Fate::Final);
+    let (_, second, executions) = two_answers(is_final, Rules::default()).await;
+    assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (503, 1, true));
+
+    let stripe = Rules { outcomes: Outcomes::StripeV1, ..Rules::default() };
+    let (_, second, executions) = two_answers(fails, stripe).await;
+    assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (503, 1, true));
+}
+
 #[tokio::test]
 async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
     let release = || Response::builder().status(500).header("onceward-outcome", "release");
@@ -181,7 +199,8 @@ async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
     assert_eq!(executions, 2);
     assert!(![first, second].iter().any(|it| it.headers().contains_key("onceward-outcome")));
     let nonsense = || Response::builder().status(500).header("onceward-outcome", "maybe");
-    let (first, second, executions) = two_answers(nonsense, Rules::default()).await;
+    let keep = Rules { outcomes: Outcomes::StripeV1, ..Rules::default() };
+    let (first, second, executions) = two_answers(nonsense, keep).await;
     assert_eq!((executions, is_replay(&second)), (1, true));
     assert!(!first.headers().contains_key("onceward-outcome"));
 }

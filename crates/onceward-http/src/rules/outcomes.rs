@@ -9,8 +9,12 @@ use onceward_core::Disposition;
 /// unknown. A handler's own word ([`Fate`](crate::Fate)) takes precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcomes {
-    /// All are stored, except those that mean by themselves that nothing happened: 401, 403, 405,
-    /// 407, 408, 413, 414, 415, 421, 425, 429, 431.
+    /// 2xx, 3xx and deterministic 4xx are stored, a domain's 409 and 422 included.
+    ///
+    /// - 401, 403, 405, 407, 408, 413, 414, 415, 421, 425, 429 and 431 release the key: they mean
+    ///   that the request was refused before it had an effect.
+    /// - A 5xx leaves the outcome unknown: it proves neither that the effect took place nor that it
+    ///   did not.
     Careful,
     /// Like Stripe's v1: 400, 401, 403, 409 and 429 release the key, all others are stored.
     StripeV1,
@@ -27,9 +31,10 @@ pub enum Outcomes {
 /// use onceward_core::Disposition;
 /// use onceward_http::OutcomeMap;
 ///
+/// // The service answers 503 before it does anything, and its other 5xx are final.
 /// let map = OutcomeMap::default()
 ///     .status(503, Disposition::Release)
-///     .class(5, Disposition::Unknown);
+///     .class(5, Disposition::Keep);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutcomeMap {
@@ -72,9 +77,13 @@ impl Outcomes {
 }
 
 fn careful(code: u16) -> Disposition {
-    let refused_before_the_handler =
-        matches!(code, 401 | 403 | 405 | 407 | 408 | 413 | 414 | 415 | 421 | 425 | 429 | 431);
-    release_if(refused_before_the_handler)
+    match code {
+        401 | 403 | 405 | 407 | 408 | 413 | 414 | 415 | 421 | 425 | 429 | 431 => {
+            Disposition::Release
+        }
+        500.. => Disposition::Unknown,
+        _ => Disposition::Keep,
+    }
 }
 
 fn release_if(nothing_happened: bool) -> Disposition {
@@ -100,7 +109,8 @@ mod tests {
             (409, Keep, Release, Release),
             (422, Keep, Keep, Release),
             (429, Release, Release, Release),
-            (500, Keep, Keep, Release),
+            (500, Unknown, Keep, Release),
+            (503, Unknown, Keep, Release),
         ] {
             assert_eq!(of(&Outcomes::Careful, code), careful, "careful {code}");
             assert_eq!(of(&Outcomes::StripeV1, code), stripe, "stripe {code}");
@@ -110,11 +120,12 @@ mod tests {
 
     #[test]
     fn a_status_goes_before_its_class_and_the_rest_is_careful() {
-        let map = OutcomeMap::default().class(5, Unknown).status(503, Release);
+        let map = OutcomeMap::default().class(5, Keep).status(503, Release);
         let outcomes = Outcomes::Custom(map);
-        assert_eq!(of(&outcomes, 500), Unknown);
+        assert_eq!(of(&outcomes, 500), Keep);
         assert_eq!(of(&outcomes, 503), Release);
         assert_eq!(of(&outcomes, 429), Release);
         assert_eq!(of(&outcomes, 201), Keep);
+        assert_eq!(of(&Outcomes::Custom(OutcomeMap::default()), 500), Unknown);
     }
 }

@@ -458,11 +458,9 @@ impl RuleSettings {
         })
     }
 
-    /// Behind a connection, a 5xx tells nothing about what was done.
     fn outcomes(&self) -> http_layer::Outcomes {
-        let unknown = http_layer::OutcomeMap::default().class(5, Disposition::Unknown);
         match self.outcomes.as_ref().unwrap_or(&Outcomes::Careful) {
-            Outcomes::Careful => http_layer::Outcomes::Custom(unknown),
+            Outcomes::Careful => http_layer::Outcomes::Careful,
             Outcomes::StripeV1 => http_layer::Outcomes::StripeV1,
             Outcomes::SuccessOnly => http_layer::Outcomes::SuccessOnly,
             Outcomes::Custom(each) => {
@@ -470,7 +468,9 @@ impl RuleSettings {
                     StatusPattern::One(code) => map.status(code, *what),
                     StatusPattern::Class(class) => map.class(class, *what),
                 };
-                http_layer::Outcomes::Custom(each.iter().fold(unknown, add))
+                http_layer::Outcomes::Custom(
+                    each.iter().fold(http_layer::OutcomeMap::default(), add),
+                )
             }
         }
     }
