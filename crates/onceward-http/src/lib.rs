@@ -50,8 +50,8 @@ pub use request::{
 pub use request::{InvalidJwks, Jwt};
 pub use response::{NeverStored, TAG, outcome_of, outcome_of_all, response_of};
 pub use rules::{
-    CompletionLost, DROPPED_HEADERS, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyFrom,
-    KeyRules, KeySyntax, NEVER_STORED_HEADERS, OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules,
+    CompletionLost, DROPPED_HEADERS, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules,
+    KeySyntax, Mode, NEVER_STORED_HEADERS, OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules,
     ReplayRules, ReplayStatus, ResponseHeaders, Rules, StoreDown,
 };
 

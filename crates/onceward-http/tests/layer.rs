@@ -244,7 +244,7 @@ async fn a_sensitive_reply_is_made_again_from_its_resource() {
 #[tokio::test]
 async fn a_response_over_the_limit_goes_to_the_first_caller_only() {
     let large = || Response::builder().status(201).header("location", "/orders/1");
-    let rules = Rules { response_bytes_max: 0, ..Rules::default() };
+    let rules = Rules { response_max_bytes: 0, ..Rules::default() };
     let (first, second, executions) = two_answers(large, rules).await;
     assert_eq!((first.status().as_u16(), first.body().as_ref()), (201, &b"1"[..]));
     assert_eq!((second.status().as_u16(), executions), (409, 1));
@@ -458,7 +458,7 @@ async fn statuses_marks_and_the_header_have_their_switches() {
         mismatch_status: StatusCode::CONFLICT,
         replay: ReplayRules {
             status: ReplayStatus::Ok,
-            marks: vec![HeaderName::from_static("x-again")],
+            headers: vec![HeaderName::from_static("x-again")],
         },
         ..Rules::default()
     };

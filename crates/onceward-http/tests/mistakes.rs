@@ -164,7 +164,7 @@ async fn a_body_without_a_key_passes_whole_where_none_is_required() {
 
 fn headers_of(answer: &Answer) -> HeaderMap {
     let mut headers = answer.headers().clone();
-    for mark in ReplayRules::default().marks {
+    for mark in ReplayRules::default().headers {
         headers.remove(mark);
     }
     headers
@@ -228,7 +228,7 @@ async fn a_compressed_reply_is_readable_for_a_retry_that_accepts_no_compression(
 /// stripe-node resolves with an undefined id where a refusal has no `error` member.
 #[tokio::test]
 async fn refusals_can_be_written_for_stripes_sdks() {
-    let format = ProblemFormat { stripe_error: true, ..ProblemFormat::default() };
+    let format = ProblemFormat { stripe_errors: true, ..ProblemFormat::default() };
     let layer = Onceward::layer(Bench::new().engine()).single_tenant().problem_format(format);
     let (layer, counter) = (layer.build().unwrap(), Counter::default());
     send(&layer, counting(&counter), post("k", "{}")).await;

@@ -14,7 +14,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use onceward_core::{Content, Query, State, StoreAdmin};
 use onceward_http::{
-    Body, DifferingPart, Enforcement, Event, Execution, Fate, InProgress, Observer, Onceward,
+    Body, DifferingPart, Event, Execution, Fate, InProgress, Mode, Observer, Onceward,
     OncewardLayer, Rules, ShadowDecision, Source,
 };
 use onceward_testkit::faulty::{Call, Fault};
@@ -51,7 +51,7 @@ async fn idle() {
 }
 
 fn observing() -> Rules {
-    Rules { enforcement: Enforcement::Observe, ..Rules::default() }
+    Rules { mode: Mode::Shadow, ..Rules::default() }
 }
 
 fn layer_on(bench: &Bench, rules: Rules) -> (OncewardLayer, Notes) {
@@ -108,7 +108,7 @@ fn without_key(body: &str) -> Request<Full<Bytes>> {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_refused_replayed_or_changed_whatever_comes() {
-    let rules = Rules { required: true, request_bytes_max: 8, ..observing() };
+    let rules = Rules { required: true, request_max_bytes: 8, ..observing() };
     let (layer, notes) = layer_on(&Bench::new(), rules);
     let counter = Counter::default();
     let requests: [fn() -> Request<Full<Bytes>>; 7] = [

@@ -111,7 +111,7 @@ fn switched() -> (Vec<Target>, Server) {
     let wait = Duration::from_secs(2);
     let world = World::with(Rules {
         in_progress: InProgress::Wait(wait),
-        request_bytes_max: 64 * 1024,
+        request_max_bytes: 64 * 1024,
         expiry: Some(Expiry::Tombstone(Duration::from_secs(30 * 24 * 3600))),
         ..Rules::default()
     });

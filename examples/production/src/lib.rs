@@ -29,7 +29,7 @@ pub fn app(engine: Engine, orders: Orders, settings: &Settings) -> Result<Router
         required: false, // who sends no key is on their own, as before there was a layer
         mismatch_status: StatusCode::CONFLICT,
         replay: ReplayRules { status: ReplayStatus::Ok, ..ReplayRules::default() },
-        response_bytes_max: settings.response_bytes_max,
+        response_max_bytes: settings.response_max_bytes,
         ..Rules::default()
     };
     let once = Onceward::layer(engine)

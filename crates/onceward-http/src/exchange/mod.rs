@@ -96,7 +96,7 @@ impl Exchange {
             let prepared = async {
                 let key = self.key_in_head(&head)?;
                 let scope = self.state().scope_sources.resolve(&head, self.operation.name())?;
-                let buffered = buffer(body, self.rules().request_bytes_max).await;
+                let buffered = buffer(body, self.rules().request_max_bytes).await;
                 let body = self.whole(buffered)?;
                 let prepared =
                     self.prepare(&self.operation.view(&head, &body.bytes), scope, key)?;
@@ -177,7 +177,7 @@ impl Exchange {
         match buffered {
             Buffered::Whole(whole) => Ok(whole),
             Buffered::TooLarge { .. } => {
-                Err(Problem::request_too_large(self.rules().request_bytes_max))
+                Err(Problem::request_too_large(self.rules().request_max_bytes))
             }
             Buffered::Broken(error) if is_timeout(&*error) => {
                 Err(Problem::new(Code::InvalidBody).status(http::StatusCode::REQUEST_TIMEOUT))

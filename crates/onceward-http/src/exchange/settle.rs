@@ -77,7 +77,7 @@ impl Exchange {
         let (head, body) = response.into_parts();
         async move {
             let rules = self.rules();
-            let limit = if is_endless(&head) { 0 } else { rules.response_bytes_max };
+            let limit = if is_endless(&head) { 0 } else { rules.response_max_bytes };
             let (outcome, body) = match buffer(body, limit).await {
                 Buffered::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
                 Buffered::TooLarge { read, rest } => {

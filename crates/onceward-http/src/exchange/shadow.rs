@@ -39,7 +39,7 @@ pub(crate) fn shadow<B: HttpBody>(
             return (request, HandlerReport { operation, sender: None });
         }
     };
-    let bytes_max = operation.protected().rules.request_bytes_max;
+    let bytes_max = operation.protected().rules.request_max_bytes;
     let (tap, tapped) = BodyTap::new(bytes_max, body.size_hint().exact(), permit);
     let (report, ended) = HandlerReport::new(operation);
     runtime.spawn(claim.run(head.clone(), key, tapped, ended));

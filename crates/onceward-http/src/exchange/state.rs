@@ -15,7 +15,7 @@ use crate::observe::Observer;
 use crate::problem::{Code, Problem, ProblemFormat};
 use crate::request::{Fingerprinter, RequestView, ScopeSources};
 use crate::response::Rebuild;
-use crate::rules::{Enforcement, KeyFrom, Rules};
+use crate::rules::{KeyFrom, Mode, Rules};
 
 /// The state of a layer. Each request counts as an owner, so the fields that requests read have
 /// cache lines of their own.
@@ -57,7 +57,7 @@ pub(crate) struct NamedOperation {
 
 impl ProtectedOperation {
     pub(crate) fn is_shadow(&self) -> bool {
-        self.rules.enforcement == Enforcement::Observe
+        self.rules.mode == Mode::Shadow
     }
 
     /// Asks the engine whether to execute, replay or reject.
@@ -102,7 +102,7 @@ impl MatchedOperation {
             uri: &head.uri,
             headers: &head.headers,
             body,
-            bytes_max: self.protected().rules.request_bytes_max,
+            bytes_max: self.protected().rules.request_max_bytes,
         }
     }
 

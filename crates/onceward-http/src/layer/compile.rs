@@ -10,7 +10,7 @@ use crate::exchange::{NamedOperation, PermitKind, ProtectedOperation};
 use crate::request::Fingerprinter;
 use crate::request::canonical::{InvalidPointer, Selection};
 use crate::rules::{
-    Enforcement, InProgress, KeyFrom, ReferenceFrom, ReferenceRules, Rules, is_never_stored,
+    InProgress, KeyFrom, Mode, ReferenceFrom, ReferenceRules, Rules, is_never_stored,
 };
 
 /// Prepares the operations of one layer.
@@ -88,7 +88,7 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
         InProgress::Wait(longest) => policy.wait(longest),
         InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
     };
-    if rules.enforcement == Enforcement::Observe {
+    if rules.mode == Mode::Shadow {
         policy = shadowing(policy, on_lapse);
     }
     Ok(engine.with_policy(policy.build()?))

@@ -80,10 +80,10 @@ enum Route {
 impl RouteMatch {
     /// The largest request body that is buffered; `None` if the body streams, because the request
     /// is not protected.
-    pub fn request_bytes_max(&self) -> Option<usize> {
+    pub fn request_max_bytes(&self) -> Option<usize> {
         match &self.0 {
             Route::Operation(operation) if !operation.protected().is_shadow() => {
-                Some(operation.protected().rules.request_bytes_max)
+                Some(operation.protected().rules.request_max_bytes)
             }
             Route::Operation(_) | Route::StatusPage(_) | Route::Pass => None,
         }

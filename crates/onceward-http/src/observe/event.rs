@@ -39,7 +39,7 @@ pub enum Event {
     Unprotected,
     /// The handler has ended: the disposition of its result, and whether that is stored.
     Settled(Disposition, Settled),
-    /// The request passed in shadow mode ([`Enforcement::Observe`](crate::Enforcement::Observe)):
+    /// The request passed in shadow mode ([`Mode::Shadow`](crate::Mode::Shadow)):
     /// the decision that protection would have made.
     Shadow(ShadowDecision),
 }

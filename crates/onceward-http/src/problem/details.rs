@@ -19,13 +19,13 @@ pub struct ProblemFormat {
     /// Adds the fields that Stripe's SDKs read (no): a member `error` with type, code and message,
     /// without which stripe-node takes a refusal for a success, and the header
     /// `Stripe-Should-Retry`.
-    pub stripe_error: bool,
+    pub stripe_errors: bool,
 }
 
 impl Default for ProblemFormat {
     fn default() -> Self {
         let (docs, operations_at) = (PROBLEM_DOCS.to_owned(), "/onceward".to_owned());
-        Self { docs, operations_at, stripe_error: false }
+        Self { docs, operations_at, stripe_errors: false }
     }
 }
 
@@ -111,7 +111,7 @@ impl ProblemDetails<'_> {
             r#type: &address,
             details: self,
             instance: self.operation.map(|operation| format.page(operation)),
-            error: format.stripe_error.then(|| self.stripe_error(&address)),
+            error: format.stripe_errors.then(|| self.stripe_error(&address)),
         };
         let mut response = Response::new(serde_json::to_vec(&body).unwrap_or_default().into());
         *response.status_mut() = self.status;
@@ -122,7 +122,7 @@ impl ProblemDetails<'_> {
         if let Ok(link) = HeaderValue::try_from(format!("<{address}>; rel=\"describedby\"")) {
             headers.insert(header::LINK, link);
         }
-        if format.stripe_error {
+        if format.stripe_errors {
             let retry = if self.retryable { "true" } else { "false" };
             headers.insert(STRIPE_SHOULD_RETRY, HeaderValue::from_static(retry));
         }

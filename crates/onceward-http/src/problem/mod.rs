@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn stripes_sdks_read_the_failure_and_whether_to_retry() {
-        let format = ProblemFormat { stripe_error: true, ..ProblemFormat::default() };
+        let format = ProblemFormat { stripe_errors: true, ..ProblemFormat::default() };
         for code in Code::ALL {
             let (headers, body) = written(Problem::new(code).detail("because"), &format);
             let retry = if code.is_retryable() { "true" } else { "false" };

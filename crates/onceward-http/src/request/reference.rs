@@ -29,11 +29,11 @@ impl ReferenceRules {
             ReferenceFrom::Body(pointer) => format!("the member {pointer} of the body"),
         };
         let why = match error {
-            InvalidKey::TooLong { length } => format!("{length} characters, more than 255"),
+            InvalidKey::TooLong { length } => format!("it has {length} characters, 255 is most"),
             InvalidKey::Character { position, .. } => {
                 format!("character {} is not printable ASCII", position + 1)
             }
-            _ => "empty".to_owned(),
+            _ => "it is empty".to_owned(),
         };
         Problem::new(Code::InvalidReference).detail(format!("{place}: {why}"))
     }

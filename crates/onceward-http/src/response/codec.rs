@@ -154,7 +154,7 @@ impl StoredReply {
 
 /// Marks a response as a replay.
 pub(super) fn mark(headers: &mut HeaderMap, rules: &ReplayRules) {
-    for name in &rules.marks {
+    for name in &rules.headers {
         headers.insert(name.clone(), HeaderValue::from_static("true"));
     }
 }

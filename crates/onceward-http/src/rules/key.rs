@@ -20,7 +20,7 @@ pub struct KeyRules {
 impl Default for KeyRules {
     fn default() -> Self {
         Self {
-            from: KeyFrom::Header(HeaderName::from_static("idempotency-key")),
+            from: KeyFrom::standard(),
             syntax: KeySyntax::Lenient,
             min: 1,
             max: onceward_core::KEY_CHARS_MAX,
@@ -31,6 +31,7 @@ impl Default for KeyRules {
 
 /// Where the key is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(from = "super::text::KeyFrom"))]
 pub enum KeyFrom {
     /// In this header.
     Header(HeaderName),
@@ -39,8 +40,26 @@ pub enum KeyFrom {
     Body(String),
 }
 
+impl KeyFrom {
+    /// The header `Idempotency-Key`, like the IETF draft, Stripe and Adyen.
+    pub fn standard() -> Self {
+        Self::Header(HeaderName::from_static("idempotency-key"))
+    }
+
+    /// The header `PayPal-Request-Id`.
+    pub fn paypal() -> Self {
+        Self::Header(HeaderName::from_static("paypal-request-id"))
+    }
+
+    /// The member `idempotency_key` of the JSON body, like Square.
+    pub fn square() -> Self {
+        Self::Body("/idempotency_key".into())
+    }
+}
+
 /// Syntax of the key's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum KeySyntax {
     /// A value that begins with a quote is a structured-field string, any other is a bare key;
     /// `"k"` and `k` name the same key.
@@ -53,6 +72,7 @@ pub enum KeySyntax {
 
 /// Format of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum KeyFormat {
     /// Any text of the allowed length.
     Any,

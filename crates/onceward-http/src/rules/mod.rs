@@ -7,11 +7,17 @@
 //! | `outcomes` | which responses are stored |
 //! | `reference` | the business reference |
 //! | `response_headers` | which response headers are stored |
+//! | `text` | text forms for configuration files (feature `serde`) |
+//!
+//! A setting of the gateway has the name of its field here, with `_` for `.`: `key_syntax`,
+//! `replay_headers`, `request_max_bytes`.
 
 mod key;
 mod outcomes;
 mod reference;
 mod response_headers;
+#[cfg(feature = "serde")]
+mod text;
 
 use std::time::Duration;
 
@@ -40,8 +46,8 @@ pub use response_headers::{DROPPED_HEADERS, NEVER_STORED_HEADERS, ResponseHeader
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Whether requests are protected or only observed ([`Enforcement::Enforce`]).
-    pub enforcement: Enforcement,
+    /// Whether requests are protected or only observed ([`Mode::Enforce`]).
+    pub mode: Mode,
     /// Where the key is, and which texts are keys.
     pub key: KeyRules,
     /// The protected methods (POST and PATCH); others pass through. GET, HEAD, OPTIONS and TRACE
@@ -59,10 +65,10 @@ pub struct Rules {
     /// Which responses are stored and replayed.
     pub outcomes: Outcomes,
     /// Largest request body, also after decompression (10 MiB).
-    pub request_bytes_max: usize,
+    pub request_max_bytes: usize,
     /// Largest response body that is stored for replays (10 MiB). A larger one goes to the first
     /// caller only.
-    pub response_bytes_max: usize,
+    pub response_max_bytes: usize,
     /// Exceptions to the rule which response headers are stored (none).
     pub response_headers: ResponseHeaders,
     /// Rule for requests while the store is down (they are refused).
@@ -89,7 +95,7 @@ const BODY_BYTES_MAX: usize = 10 * 1024 * 1024;
 impl Default for Rules {
     fn default() -> Self {
         Self {
-            enforcement: Enforcement::Enforce,
+            mode: Mode::Enforce,
             key: KeyRules::default(),
             methods: vec![Method::POST, Method::PATCH],
             required: false,
@@ -97,8 +103,8 @@ impl Default for Rules {
             in_progress: InProgress::Reject,
             replay: ReplayRules::default(),
             outcomes: Outcomes::Careful,
-            request_bytes_max: BODY_BYTES_MAX,
-            response_bytes_max: BODY_BYTES_MAX,
+            request_max_bytes: BODY_BYTES_MAX,
+            response_max_bytes: BODY_BYTES_MAX,
             response_headers: ResponseHeaders::default(),
             store_down: StoreDown::Closed,
             completion_lost: CompletionLost::Respond,
@@ -114,15 +120,16 @@ impl Default for Rules {
 
 /// Whether requests are protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enforcement {
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
+pub enum Mode {
     /// Requests are protected: retries get the first response, violations are refused.
     Enforce,
-    /// Requests pass unchanged, and the decision that protection would have made is reported
+    /// Shadow mode: requests pass unchanged, and the decision that protection would have made is reported
     /// ([`Event::Shadow`](crate::Event::Shadow)). It comes from a claim beside the request, in
     /// records that protected requests never read and that contain nothing of a response.
     ///
     /// After a change to [`Enforce`](Self::Enforce) every key is new: its next request runs.
-    Observe,
+    Shadow,
 }
 
 /// Answer to a duplicate while the first attempt runs.
@@ -142,19 +149,20 @@ pub struct ReplayRules {
     /// The status (the original one).
     pub status: ReplayStatus,
     /// Headers that mark a replay, each with the value `true` (both usual names).
-    pub marks: Vec<HeaderName>,
+    pub headers: Vec<HeaderName>,
 }
 
 impl Default for ReplayRules {
     fn default() -> Self {
-        let marks = ["idempotent-replayed", "idempotency-replayed"];
-        let marks = marks.into_iter().map(HeaderName::from_static).collect();
-        Self { status: ReplayStatus::Original, marks }
+        let headers = ["idempotent-replayed", "idempotency-replayed"];
+        let headers = headers.into_iter().map(HeaderName::from_static).collect();
+        Self { status: ReplayStatus::Original, headers }
     }
 }
 
 /// Status of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum ReplayStatus {
     /// The status of the first response.
     Original,
@@ -164,6 +172,7 @@ pub enum ReplayStatus {
 
 /// Rule for requests while the store is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum StoreDown {
     /// 503, and nothing is executed.
     Closed,
@@ -175,6 +184,7 @@ pub enum StoreDown {
 /// Answer to the first caller when its outcome could not be stored in time. The key is never
 /// released; a retry gets the outcome once it is stored, else *unknown*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum CompletionLost {
     /// The response, while storing goes on.
     Respond,

@@ -31,9 +31,13 @@ impl ReferenceRules {
 
 /// Where the business reference is.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum ReferenceFrom {
     /// In this header.
-    Header(HeaderName),
+    Header(
+        #[cfg_attr(feature = "serde", serde(deserialize_with = "super::text::header_name"))]
+        HeaderName,
+    ),
     /// In the JSON body, a text or a number at this pointer.
     Body(String),
 }

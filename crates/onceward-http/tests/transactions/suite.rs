@@ -177,7 +177,7 @@ async fn axum_keeps_the_protocol_with_handlers_in_transactions() {
     let wait = Duration::from_secs(2);
     let switched = Rules {
         in_progress: InProgress::Wait(wait),
-        request_bytes_max: 64 * 1024,
+        request_max_bytes: 64 * 1024,
         required: false,
         ..rules
     };

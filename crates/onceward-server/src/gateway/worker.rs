@@ -130,7 +130,7 @@ impl ServiceStack {
         request.extensions_mut().insert(peer);
         let limits = &self.snapshot.config.limits;
         let route = self.service.match_route(&request);
-        let reserved = match route.request_bytes_max() {
+        let reserved = match route.request_max_bytes() {
             Some(bytes_max) => {
                 match self.snapshot.body_budget.reserve(request.body(), bytes_max as u64) {
                     Ok(reserved) => Some(reserved),
