@@ -371,7 +371,7 @@ async fn a_panic_leaves_the_outcome_unknown_and_the_caller_is_told() {
     assert_eq!(code(&first), "IDEMPOTENCY_OUTCOME_UNKNOWN");
     let retry = send(&layer, counting(&counter), post("k", "{}")).await;
     assert_eq!((code(&retry).as_str(), counter.executions()), ("IDEMPOTENCY_OUTCOME_UNKNOWN", 0));
-    assert_eq!(json(&first)["operation"], json(&retry)["operation"]);
+    assert_eq!(json(&first)["operation_id"], json(&retry)["operation_id"]);
 }
 
 #[tokio::test]
@@ -444,7 +444,7 @@ async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
         });
         assert_eq!((first.status().as_u16(), second.status().as_u16()), (201, status));
         if status == 202 {
-            let operation = json(&second)["operation"].as_str().unwrap().to_owned();
+            let operation = json(&second)["operation_id"].as_str().unwrap().to_owned();
             let page = format!("/onceward/operations/{operation}");
             assert_eq!(second.headers()["location"], page);
             assert!(second.headers().contains_key("retry-after"));

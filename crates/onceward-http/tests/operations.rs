@@ -74,8 +74,8 @@ async fn a_page_tells_its_caller_where_the_operation_stands_and_leads_to_the_ans
 
     let done = json(&look(&layer, "a", &page).await);
     assert_eq!(done["state"], "completed");
-    assert_eq!(done["name"], "POST *");
-    assert!(page.ends_with(done["operation"].as_str().unwrap()));
+    assert_eq!(done["operation"], "POST *");
+    assert!(page.ends_with(done["operation_id"].as_str().unwrap()));
     assert_eq!(done["result"]["status"], 201);
     assert_eq!(done["result"]["location"], "/orders/7");
     assert!(done["created_at"].as_str().unwrap().ends_with('Z'), "{done}");
@@ -127,7 +127,7 @@ async fn a_page_of_what_nobody_knows_has_the_problem() {
     };
     send(&layer, handler, from("a", post("k", "{}"))).await;
     let refused = send(&layer, handler, from("a", post("k", "{}"))).await;
-    let operation = json(&refused)["operation"].as_str().unwrap().to_owned();
+    let operation = json(&refused)["operation_id"].as_str().unwrap().to_owned();
     let page = format!("/onceward/operations/{operation}");
     let seen = json(&look(&layer, "a", &page).await);
     assert_eq!(seen["state"], "unknown");
@@ -146,7 +146,7 @@ async fn what_is_not_kept_is_not_linked() {
     };
     send(&layer, handler, from("a", post("k", "{}"))).await;
     let refused = send(&layer, handler, from("a", post("k", "{}"))).await;
-    let operation = json(&refused)["operation"].as_str().unwrap().to_owned();
+    let operation = json(&refused)["operation_id"].as_str().unwrap().to_owned();
     let seen = json(&look(&layer, "a", &format!("/onceward/operations/{operation}")).await);
     assert_eq!(seen["result"], serde_json::json!({ "status": 201 }));
 }
@@ -176,7 +176,7 @@ async fn a_new_key_with_a_known_reference_gets_the_first_answer() {
         (409, "BUSINESS_REFERENCE_TAKEN".into())
     );
     assert_eq!(json(&refused)["differs"], serde_json::json!(["body:/amount"]));
-    assert!(json(&refused)["operation"].is_string(), "where to look");
+    assert!(json(&refused)["operation_id"].is_string(), "where to look");
     assert!(!format!("{refused:?}").contains("5390"));
     assert_eq!(counter.executions(), 1);
 }

@@ -54,7 +54,7 @@ impl Exchange {
     /// The response 202 with the `Location` of the status page.
     fn accepted<R>(&self, operation: OperationId) -> Response<Body<R>> {
         let retry_after = self.policy().retry_after();
-        let body = serde_json::json!({ "operation": operation, "status": "running" }).to_string();
+        let body = serde_json::json!({ "operation_id": operation, "state": "running" }).to_string();
         let location = self.state().format.page(operation);
         let response = Response::builder()
             .status(http::StatusCode::ACCEPTED)

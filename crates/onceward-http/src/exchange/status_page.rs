@@ -35,8 +35,8 @@ enum Page {
 /// JSON body of a status page.
 #[derive(Serialize)]
 struct Status<'a> {
-    operation: OperationId,
-    name: &'a str,
+    operation_id: OperationId,
+    operation: &'a str,
     state: &'static str,
     attempts: u32,
     created_at: String,
@@ -111,8 +111,8 @@ impl LayerState {
             serde_json::from_slice(problem.into_response(&self.format).body()).unwrap_or_default()
         });
         let status = Status {
-            operation: operation.id,
-            name: operation.scope.operation(),
+            operation_id: operation.id,
+            operation: operation.scope.operation(),
             state: operation.standing.as_str(),
             attempts: operation.attempts,
             created_at: rfc3339(operation.created_at),

@@ -38,7 +38,7 @@ impl ProblemFormat {
 
 /// The members of a refusal: those of RFC 9457, and those that programs act on. Servers around
 /// the layer write their own refusals with it, so that all have the same form.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct ProblemDetails<'a> {
     /// The error code, for programs.
     pub code: &'a str,
@@ -55,7 +55,7 @@ pub struct ProblemDetails<'a> {
     pub same_key: bool,
     /// The id of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<OperationId>,
+    pub operation_id: Option<OperationId>,
     /// The status of the first response, whose body was not stored.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_number")]
     pub original_status: Option<StatusCode>,
@@ -103,14 +103,29 @@ pub struct Refusal;
 
 const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
-impl ProblemDetails<'_> {
+impl<'a> ProblemDetails<'a> {
+    /// A refusal that is not retryable and names no operation.
+    pub const fn new(status: StatusCode, code: &'a str, title: &'a str, detail: &'a str) -> Self {
+        Self {
+            code,
+            title,
+            status,
+            detail,
+            retryable: false,
+            same_key: false,
+            operation_id: None,
+            original_status: None,
+            differs: &[],
+        }
+    }
+
     /// Builds the response.
     pub fn response(&self, format: &ProblemFormat) -> Response<Bytes> {
         let address = format!("{}#{}", format.docs, self.code.to_ascii_lowercase());
         let body = ProblemBody {
             r#type: &address,
             details: self,
-            instance: self.operation.map(|operation| format.page(operation)),
+            instance: self.operation_id.map(|operation| format.page(operation)),
             error: format.stripe_errors.then(|| self.stripe_error(&address)),
         };
         let mut response = Response::new(serde_json::to_vec(&body).unwrap_or_default().into());
@@ -130,7 +145,7 @@ impl ProblemDetails<'_> {
     }
 
     /// Stripe's type of an error: `idempotency_error` for a key that was used for another request.
-    fn stripe_error<'a>(&'a self, doc_url: &'a str) -> StripeError<'a> {
+    fn stripe_error<'b>(&'b self, doc_url: &'b str) -> StripeError<'b> {
         let r#type = match self.status {
             StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => "idempotency_error",
             status if status.is_client_error() => "invalid_request_error",

@@ -132,7 +132,7 @@ impl Problem {
             detail: &fields.detail,
             retryable: fields.retryable,
             same_key: row.same_key,
-            operation: fields.operation,
+            operation_id: fields.operation,
             original_status: fields.original_status,
             differs: &fields.differs,
         };

@@ -50,6 +50,20 @@ macro_rules! settings {
     };
 }
 
+impl Operation {
+    /// Returns the layer's operation. It requires a key unless a setting says otherwise.
+    pub(crate) fn protected(&self, defaults: &RuleSettings) -> onceward_http::Operation {
+        let mut rules = self.settings(defaults).rules();
+        rules.required = self.required.or(defaults.required).unwrap_or(true);
+        let operation = onceward_http::Operation::new(self.method.0.clone(), &*self.route);
+        let operation = operation.rules(rules);
+        match &self.name {
+            Some(name) => operation.named(name),
+            None => operation,
+        }
+    }
+}
+
 settings! {
     /// Protects requests, or shadows them.
     mode: Mode,

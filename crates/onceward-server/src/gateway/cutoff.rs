@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Method, StatusCode};
+use onceward_http::ProblemDetails;
 
 use super::listener::{Shutdown, Stop};
-use super::problem::Problem;
 
 /// Returns when running requests must be answered without their upstream.
 pub(super) async fn cut_off(mut stop: Stop) {
@@ -33,7 +33,7 @@ impl RunningRequest {
     }
 
     /// The response.
-    pub(super) fn problem(&self) -> Problem<'static> {
+    pub(super) fn problem(&self) -> ProblemDetails<'static> {
         let protected = self.protected.load(Ordering::Relaxed);
         let detail = if protected {
             "The gateway stopped before the service had answered. The operation may have been \
@@ -42,14 +42,15 @@ impl RunningRequest {
             "The gateway stopped before the service had answered. The request may have been \
              executed."
         };
-        Problem {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            code: "GATEWAY_STOPPING",
-            title: "The gateway is stopping",
-            detail,
+        ProblemDetails {
             retryable: protected || self.idempotent,
             same_key: protected,
-            operation: None,
+            ..ProblemDetails::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "GATEWAY_STOPPING",
+                "The gateway is stopping",
+                detail,
+            )
         }
     }
 }
