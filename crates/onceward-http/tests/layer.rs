@@ -1,4 +1,4 @@
-//! The layer's promises that need no network, each named as a fact.
+//! Guarantees of the layer that need no network, each named as a fact.
 
 mod common;
 
@@ -21,7 +21,7 @@ use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 use tower_layer::Layer;
 
-// What a mismatch tells ---------------------------------------------------------------------
+// Parts of a mismatch ---------------------------------------------------------------------
 
 async fn differs(
     rules: Rules,
@@ -59,7 +59,7 @@ async fn a_mismatch_names_the_parts_that_differ_and_no_value() {
 }
 
 #[tokio::test]
-async fn a_mismatch_tells_nothing_where_that_is_switched_off() {
+async fn a_mismatch_names_no_parts_if_that_is_switched_off() {
     let fingerprint = FingerprintRules { explain: false, ..FingerprintRules::default() };
     let rules = Rules { fingerprint, ..Rules::default() };
     let refused = differs(rules, post("k", r#"{"a":1}"#), post("k", r#"{"a":2}"#)).await;
@@ -74,10 +74,10 @@ async fn without_comparison_any_request_under_a_known_key_is_a_retry() {
     assert!(is_replay(&send(&layer, counting(&counter), post("k", "2")).await));
 }
 
-// Retries that are known by their bytes -----------------------------------------------------
+// The replay cache ------------------------------------------------------------------------
 
-/// On a store that answers at once, retries that are sent as the first attempt was are known
-/// by their bytes. That must not make a retry of anything that is none.
+/// On a store that answers from memory, exact repetitions are recognised by their bytes. Other requests
+/// must not be.
 #[tokio::test]
 async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
     const TENANT: HeaderName = HeaderName::from_static("x-tenant");
@@ -120,10 +120,10 @@ async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
     assert_eq!(ask(with(&[], post("k", body))).await, (503, false, 3), "known, and too late");
 }
 
-// What a handler learns and says ------------------------------------------------------------
+// The handler's side ------------------------------------------------------------------------
 
 #[tokio::test]
-async fn a_handler_learns_its_key_operation_fence_and_downstream_key() {
+async fn a_handler_gets_its_key_operation_fence_and_downstream_key() {
     let (layer, counter) = (layer(Rules::default()), Counter::default());
     let handler = {
         let counter = counter.clone();
@@ -134,7 +134,7 @@ async fn a_handler_learns_its_key_operation_fence_and_downstream_key() {
             assert_eq!(execution.scope().operation(), "POST *");
             assert!(execution.fence().0 > 0);
             let told = format!("{} {}", execution.operation(), execution.downstream_key());
-            // Nothing happened, so that the next attempt sees what stays the same.
+            // Released, so that the next attempt shows what stays the same.
             let response = Response::builder().status(500).extension(Fate::NothingHappened);
             std::future::ready(ok(response, told))
         }
@@ -159,7 +159,7 @@ async fn two_answers(
 }
 
 #[tokio::test]
-async fn a_handlers_word_goes_before_the_policy() {
+async fn the_fate_in_a_response_takes_precedence_over_the_policy() {
     let release = || Response::builder().status(201).extension(Fate::NothingHappened);
     let (_, second, executions) = two_answers(release, Rules::default()).await;
     assert_eq!((second.status().as_u16(), executions), (201, 2));
@@ -231,8 +231,7 @@ async fn a_sensitive_reply_is_made_again_from_its_resource() {
         (first.status(), first.body(), true)
     );
 
-    // Nobody can make it again here, and the secret was not stored: the retry is told where
-    // the resource is.
+    // Without `rebuild` the body cannot be made again: the retry gets the location of the resource.
     let told = send(&bench.layer(Rules::default()), handler, post("k", "{}")).await;
     assert_eq!(code(&told), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
     assert_eq!(told.headers()["location"], "/cards/card_7");
@@ -283,7 +282,7 @@ async fn trailers_are_replayed_as_grpc_needs_them() {
     }
 }
 
-// When something goes wrong -----------------------------------------------------------------
+// Failures ----------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_executes_nothing() {
@@ -341,7 +340,7 @@ async fn a_completion_that_cannot_be_stored_is_answered_truly_and_never_released
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_cannot_be_stored_fails_where_that_is_asked_for() {
+async fn a_completion_that_cannot_be_stored_fails_by_setting() {
     let (bench, counter) = (Bench::new(), Counter::default());
     let rules = Rules { completion_lost: CompletionLost::Fail, ..Rules::default() };
     let layer = bench.layer(rules);
@@ -423,10 +422,10 @@ async fn a_caller_that_goes_away_does_not_cancel_the_handler() {
     assert_eq!((is_replay(&retry), counter.executions()), (true, 1));
 }
 
-// The switches ------------------------------------------------------------------------------
+// The settings ------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
+async fn a_duplicate_waits_is_refused_or_gets_a_status_page() {
     let slow = |_| async {
         sleep(Duration::from_secs(1)).await;
         ok(Response::builder().status(201), "done")
@@ -453,7 +452,7 @@ async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
 }
 
 #[tokio::test]
-async fn statuses_marks_and_the_header_have_their_switches() {
+async fn statuses_replay_headers_and_the_key_header_have_settings() {
     let mut rules = Rules {
         mismatch_status: StatusCode::CONFLICT,
         replay: ReplayRules {
@@ -480,7 +479,7 @@ async fn statuses_marks_and_the_header_have_their_switches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_new_after_its_time_or_answered_as_expired() {
+async fn a_key_is_new_after_its_ttl_or_answered_as_expired() {
     for (expiry, status) in
         [(Expiry::Forget, 201), (Expiry::Tombstone(Duration::from_secs(9)), 409)]
     {
@@ -522,7 +521,7 @@ async fn named_operations_have_their_own_rules_and_keys() {
     assert_eq!(code(&go(Method::POST, "/orders", None).await), "MISSING_IDEMPOTENCY_KEY");
     assert_eq!(go(Method::POST, "/orders", Some("k")).await.status(), 201);
     assert!(is_replay(&go(Method::POST, "/orders", Some("k")).await));
-    // Another operation, so the same key is another one.
+    // Another operation: the same text is another key.
     assert_eq!(go(Method::PUT, "/orders/7/payment", Some("k")).await.status(), 201);
     assert!(is_replay(&go(Method::PUT, "/orders/7/payment", Some("k")).await));
     // Another path parameter is another request.
@@ -537,7 +536,7 @@ async fn named_operations_have_their_own_rules_and_keys() {
 }
 
 #[tokio::test]
-async fn tenants_and_callers_have_keys_of_their_own() {
+async fn tenants_and_callers_have_their_own_keys() {
     let layer = Onceward::layer(Bench::new().engine())
         .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
         .caller(Source::each_credential())
@@ -560,14 +559,14 @@ async fn tenants_and_callers_have_keys_of_their_own() {
     assert!(is_replay(&go(one, "a").await));
     let refused = go("canary", "a").await;
     assert_eq!((refused.status().as_u16(), code(&refused).as_str()), (400, "INVALID_TENANT"));
-    // A known key without credentials is no way to a stored answer.
+    // A known key without credentials gets no stored response.
     let refused = go(one, "").await;
     assert_eq!((refused.status().as_u16(), code(&refused).as_str()), (401, "INVALID_CREDENTIALS"));
     assert_eq!(counter.executions(), 3);
 }
 
 #[tokio::test]
-async fn a_full_store_is_told_by_a_code_of_its_own_and_not_as_too_many_keys() {
+async fn a_full_store_has_its_own_code_instead_of_too_many_keys() {
     let limits = onceward_core::MemoryLimits { records_max: 64, ..Default::default() };
     let store = MemoryStore::with(limits, Arc::new(onceward_core::SystemAmbient::new()));
     let layer = Onceward::layer(Engine::new(Arc::new(store))).single_tenant().build().unwrap();
@@ -584,7 +583,7 @@ async fn a_full_store_is_told_by_a_code_of_its_own_and_not_as_too_many_keys() {
 }
 
 #[test]
-fn impossible_settings_are_refused_with_what_is_wrong() {
+fn impossible_settings_are_refused_with_the_cause() {
     let told = |operation: Operation| {
         let layer = Onceward::layer(Bench::new().engine()).single_tenant().operation(operation);
         layer.build().unwrap_err().to_string()

@@ -1,4 +1,4 @@
-//! Keeping what was read as a document.
+//! Builds a document from the parser's calls.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::document::{Document, Node, NodeId, Shape, Span};
 use super::number::Number;
-use super::parser::{self, Container, Listener, Stop, Text, Unclean, Word};
+use super::parser::{self, Container, Stop, Text, Unclean, Visitor, Word};
 
 impl<'t> Document<'t> {
     pub(super) fn parse(text: &'t [u8]) -> Result<Self, Unclean> {
@@ -16,11 +16,11 @@ impl<'t> Document<'t> {
         let (members, shape) = (SmallVec::new(), Shape::default());
         let document = Self { text, made, nodes, members, shape };
         let mut builder = Builder { document, open: SmallVec::new() };
-        let read = parser::read(text, &mut builder).expect("there is room for any document");
+        let read = parser::read(text, &mut builder).expect("a document has no size limit");
         read.map(|()| builder.document)
     }
 
-    /// By the bytes of the names.
+    /// Compares two members by the bytes of their names.
     fn order(&self, a: &Member, b: &Member) -> Ordering {
         let rest = || self.string(a.name).cmp(self.string(b.name));
         a.prefix.cmp(&b.prefix).then_with(rest)
@@ -29,22 +29,22 @@ impl<'t> Document<'t> {
 
 struct Builder<'t> {
     document: Document<'t>,
-    /// The members of the objects that are open, the innermost object's last.
+    /// The members of the open objects, the innermost object's last.
     open: SmallVec<[Member; 16]>,
 }
 
-/// A member's name, with its first bytes at hand: they decide most comparisons.
+/// A member's name, with its first bytes, which decide most comparisons.
 #[derive(Clone, Copy)]
 struct Member {
     prefix: u64,
     name: NodeId,
 }
 
-/// A container whose children are not all there yet.
+/// A container that is not complete yet.
 struct Open {
     container: Container,
     node: usize,
-    /// Its first member among those that are open.
+    /// Index of its first member in the open members.
     first: usize,
 }
 
@@ -74,12 +74,12 @@ impl Builder<'_> {
         self.document.nodes.len() as NodeId
     }
 
-    /// Sorts the members of the object that closes, and moves them to the document.
+    /// Sorts the members of a complete object, and moves them to the document.
     fn sort(&mut self, first: usize) -> Result<Span, Stop> {
         let Self { document, open, .. } = self;
         let members = &mut open[first..];
         members.sort_unstable_by(|a, b| document.order(a, b));
-        // Strictly, which only members of the same name can prevent.
+        // Only two members of the same name are not strictly sorted.
         if !members.is_sorted_by(|a, b| document.order(a, b).is_lt()) {
             return Err(Stop::DuplicateMember);
         }
@@ -89,7 +89,7 @@ impl Builder<'_> {
     }
 }
 
-impl Listener for Builder<'_> {
+impl Visitor for Builder<'_> {
     type Open = Open;
 
     fn word(&mut self, word: Word) -> Result<(), Stop> {

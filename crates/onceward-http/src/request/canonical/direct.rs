@@ -1,8 +1,8 @@
-//! Writing the canonical form of a small document while it is read.
+//! Writes the canonical form of a small document while the document is read.
 //!
-//! Nearly every request has a small one and no selection, and its form needs neither a list of
-//! nodes nor a plan. What is written and told of the parts is what the longer way through a
-//! [`Document`](super::document::Document) writes and tells; a test compares the two.
+//! Nearly every request has a small document and no selection, and needs neither a list of nodes nor a
+//! plan. Form and parts are the same as those of the longer way through a
+//! [`Document`](super::document::Document); a test compares the two.
 
 use std::cmp::Ordering;
 
@@ -12,11 +12,11 @@ use smallvec::SmallVec;
 use super::document::{Shape, Span, Step};
 use super::encoder::write_text;
 use super::number::Number;
-use super::parser::{self, Container, Listener, Stop, Text, Unclean, Word};
+use super::parser::{self, Container, Stop, Text, Unclean, Visitor, Word};
 use super::parts::{Hashes, Sink};
 
-/// Appends the form of a [checked](parser::checked) text, and its parts. Where it fails, the
-/// caller takes back what was appended; so too if it gives up, as the document is not small.
+/// Appends the form of a [checked](parser::checked) text, and its parts; `None` if the document is not
+/// small. Then, and after an error, the caller must truncate the output.
 pub(super) fn write(
     text: &str,
     out: &mut Vec<u8>,
@@ -34,15 +34,15 @@ struct Direct<'t, 'w> {
     text: &'t str,
     out: &'w mut Vec<u8>,
     hashes: Option<Hashes<'w>>,
-    /// The members of the objects that are open, the innermost object's last.
+    /// The members of the open objects, the innermost object's last.
     members: SmallVec<[Member; 16]>,
     shape: Shape,
 }
 
-/// A member that was written.
+/// A member in the output.
 #[derive(Clone, Copy)]
 struct Member {
-    /// The first bytes of its name: they decide most comparisons.
+    /// The first bytes of its name, which decide most comparisons.
     prefix: u64,
     name: Span,
     /// Name and value.
@@ -50,25 +50,25 @@ struct Member {
     parts: Span,
 }
 
-/// A container whose children are not all written yet.
+/// A container that is not complete yet.
 struct Open {
     container: Container,
-    /// Where it begins.
+    /// Start in the output.
     start: usize,
-    /// Its first member among those that are open.
+    /// Index of its first member in the open members.
     first: usize,
-    /// Of its pointer, as a part has it.
+    /// Hash of its pointer, like in a part.
     name: u64,
 }
 
 impl Direct<'_, '_> {
-    /// What was written since `start` is a part.
+    /// Makes the output since `start` a part.
     fn leaf(&mut self, start: usize) -> Result<(), Stop> {
         self.shape.leaves += 1;
         if let Some(hashes) = &mut self.hashes {
             hashes.part(&self.out[start..]);
         }
-        // Every container comes to a leaf, so this is often enough to look.
+        // Every container ends in a leaf, so checking at leaves is enough.
         if self.shape.fits() { Ok(()) } else { Err(Stop::TooMuch) }
     }
 
@@ -76,7 +76,7 @@ impl Direct<'_, '_> {
         self.hashes.as_ref().map_or(0, |hashes| hashes.parts.len())
     }
 
-    /// Moves on from an open container to its next child.
+    /// Enters the next child of an open container.
     fn enter(&mut self, open: &Open, step: Step<'_>) {
         if let Some(hashes) = &mut self.hashes {
             hashes.name = open.name;
@@ -84,7 +84,7 @@ impl Direct<'_, '_> {
         }
     }
 
-    /// The last member of an object that is open ends here.
+    /// Ends the last member of an open object.
     fn end_member(&mut self, first: usize) {
         let (form, parts) = (self.out.len() as u32, self.parts() as u32);
         if let Some(last) = self.members[first..].last_mut() {
@@ -92,7 +92,7 @@ impl Direct<'_, '_> {
         }
     }
 
-    /// Puts the members of the object that closes into their order.
+    /// Sorts the members of a complete object.
     fn sort(&mut self, first: usize) -> Result<(), Stop> {
         let members = &mut self.members[first..];
         let is_less = |a: &Member, b: &Member| a.order(b, self.out).is_lt();
@@ -101,7 +101,7 @@ impl Direct<'_, '_> {
         }
         let (form, parts) = (members[0].form.start as usize, members[0].parts.start as usize);
         members.sort_unstable_by(|a, b| a.order(b, self.out));
-        // Strictly, which only members of the same name can still prevent.
+        // Only two members of the same name are not strictly sorted.
         if !members.is_sorted_by(is_less) {
             return Err(Stop::DuplicateMember);
         }
@@ -114,14 +114,14 @@ impl Direct<'_, '_> {
 }
 
 impl Member {
-    /// By the bytes of the names.
+    /// Compares two members by the bytes of their names.
     fn order(&self, other: &Self, out: &[u8]) -> Ordering {
         let rest = || out[self.name.range()].cmp(&out[other.name.range()]);
         self.prefix.cmp(&other.prefix).then_with(rest)
     }
 }
 
-/// Puts pieces that make up all from `start` on into another order.
+/// Reorders the pieces that the list from `start` on consists of.
 fn rearrange<T: Copy>(list: &mut Vec<T>, start: usize, pieces: impl Iterator<Item = Span>) {
     let end = list.len();
     pieces.for_each(|piece| list.extend_from_within(piece.range()));
@@ -129,7 +129,7 @@ fn rearrange<T: Copy>(list: &mut Vec<T>, start: usize, pieces: impl Iterator<Ite
     list.truncate(end);
 }
 
-impl Listener for Direct<'_, '_> {
+impl Visitor for Direct<'_, '_> {
     type Open = Open;
 
     fn word(&mut self, word: Word) -> Result<(), Stop> {

@@ -1,4 +1,4 @@
-//! A JSON text that was read, as one flat list of nodes.
+//! A parsed JSON text, as a flat list of nodes.
 
 use std::ops::Range;
 use std::slice;
@@ -8,43 +8,42 @@ use smallvec::SmallVec;
 use super::parser::Word;
 use super::selection::Cut;
 
-/// Every value and every member's name in the order of the text. A container is followed by
-/// what it contains, a name by its value.
+/// All values and member names in the order of the text. A container is followed by its content, a
+/// name by its value.
 pub(super) struct Document<'t> {
     pub(super) text: &'t str,
-    /// What could not be borrowed from the text: strings with escapes, and numbers in their
-    /// canonical form.
+    /// Text that cannot be borrowed: strings with escapes, and numbers in their canonical form.
     pub(super) made: Vec<u8>,
     pub(super) nodes: Vec<Node>,
-    /// The names of all objects' members, each object's together and sorted.
+    /// The members' names, grouped by object and sorted.
     pub(super) members: SmallVec<[NodeId; 32]>,
     pub(super) shape: Shape,
 }
 
-/// How large and how deep a document is.
+/// Size and depth of a document.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Shape {
     /// Scalars and empty containers.
     pub(super) leaves: usize,
-    /// Containers that stand in one another.
+    /// Nesting of containers.
     pub(super) depth: usize,
-    /// Items of the longest array.
+    /// Length of the longest array.
     pub(super) items: usize,
 }
 
-/// The place of a node in its document.
+/// Index of a node in its document.
 pub(super) type NodeId = u32;
 
 #[derive(Clone, Copy)]
 pub(super) enum Node {
     Word(Word),
-    /// In `made`, as it is written.
+    /// In `made`, in canonical form.
     Number(Span),
     /// In the text.
     Borrowed(Span),
     /// In `made`.
     Unescaped(Span),
-    /// `end` is the node after the last one inside.
+    /// `end` is the first node behind the content.
     Array {
         end: NodeId,
     },
@@ -55,7 +54,7 @@ pub(super) enum Node {
     },
 }
 
-/// A range in half the space. Texts are short enough for it, which the parser checks.
+/// A range of 32-bit numbers. The parser refuses longer texts.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -68,7 +67,7 @@ pub(super) struct Child<'d> {
     pub(super) node: NodeId,
 }
 
-/// How a child is reached from its container.
+/// The step from a container to a child.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'d> {
     Member(&'d [u8]),
@@ -85,17 +84,17 @@ impl Document<'_> {
         &self.made[span.range()]
     }
 
-    /// The text of a string, which is UTF-8.
+    /// Returns the text of a string, which is UTF-8.
     #[inline]
     pub(super) fn string(&self, id: NodeId) -> &[u8] {
         match self.node(id) {
             Node::Borrowed(span) => &self.text.as_bytes()[span.range()],
             Node::Unescaped(span) => self.made(span),
-            _ => unreachable!("only names and strings are asked for their text"),
+            _ => unreachable!("only names and strings have a text"),
         }
     }
 
-    /// Members by name, or items in order; nothing for a scalar.
+    /// Returns the members by name, or the items in order; nothing for a scalar.
     pub(super) fn children(&self, id: NodeId) -> Children<'_> {
         let inside = match self.node(id) {
             Node::Array { end } => Inside::Items { next: id + 1, end, index: 0 },
@@ -105,7 +104,7 @@ impl Document<'_> {
         Children { document: self, inside }
     }
 
-    /// Whether it is a container, and not an empty one.
+    /// Returns true for a container that is not empty.
     pub(super) fn has_children(&self, id: NodeId) -> bool {
         match self.node(id) {
             Node::Array { end } | Node::Object { end, .. } => end > id + 1,
@@ -113,7 +112,7 @@ impl Document<'_> {
         }
     }
 
-    /// The children that are left after the cut, each with what is cut from it.
+    /// Returns the children that are not excluded, each with its own exclusions.
     pub(super) fn kept<'d, 's>(
         &'d self,
         id: NodeId,
@@ -123,7 +122,7 @@ impl Document<'_> {
             .filter_map(move |child| cut.step(child.step).map(|inside| (child, inside)))
     }
 
-    /// The child that one segment of a JSON pointer leads to.
+    /// Returns the child of a segment of a JSON pointer.
     pub(super) fn child(&self, id: NodeId, name: &str, index: Option<usize>) -> Option<Child<'_>> {
         match self.node(id) {
             Node::Array { .. } => self.children(id).nth(index?),
@@ -150,7 +149,7 @@ impl Document<'_> {
 }
 
 impl Span {
-    /// Whoever makes a span knows that its text is short enough.
+    /// The range must fit into 32 bits, which the parser ensures.
     pub(super) fn new(range: Range<usize>) -> Self {
         Self { start: range.start as u32, end: range.end as u32 }
     }

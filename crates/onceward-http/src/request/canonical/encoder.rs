@@ -1,10 +1,10 @@
-//! Writing the canonical form.
+//! Writes the canonical form.
 
 use super::document::{Document, Node, NodeId, Step};
 use super::parser::Container;
 use super::selection::{Cut, Target};
 
-/// Appends values of a document, in the form that [the module](super) lists.
+/// Appends values of a document in the [canonical form](super).
 pub(super) struct Encoder<'d> {
     pub(super) document: &'d Document<'d>,
     pub(super) out: &'d mut Vec<u8>,
@@ -47,7 +47,7 @@ impl<'d> Encoder<'d> {
         self.close(id);
     }
 
-    /// What stands before a container's children.
+    /// Writes the begin of a container.
     pub(super) fn open(&mut self, id: NodeId) {
         self.out.push(self.container_at(id).brackets().0);
     }
@@ -63,7 +63,7 @@ impl<'d> Encoder<'d> {
         }
     }
 
-    /// What stands before a child.
+    /// Writes the begin of a child.
     pub(super) fn step(&mut self, step: Step<'_>) {
         match step {
             Step::Member(name) => self.string(name),
@@ -71,7 +71,7 @@ impl<'d> Encoder<'d> {
         }
     }
 
-    /// What stands for a child that is excluded.
+    /// Writes the placeholder of an excluded child.
     pub(super) fn gap(&mut self, step: Step<'_>) {
         match step {
             Step::Member(_) => {}

@@ -1,22 +1,22 @@
-//! JSON in one canonical form: equal exactly when two documents mean the same.
+//! A canonical form of JSON: two documents have equal forms exactly if they have the same meaning.
 //!
-//! Member order, blanks and escapes do not matter. Numbers are compared by their exact decimal
-//! value and never become floating point: `100`, `1e2` and `100.0` are one number (so are `0`
-//! and `-0`), and 9007199254740993 is not 9007199254740992. Everything else counts: the order
-//! of items, the type of a value, `null` or absent, every code point (no Unicode
-//! normalisation). This is **not** RFC 8785, whose number rule would make two amounts equal.
+//! Member order, blanks and escapes do not count. Numbers are compared by their exact decimal value
+//! and never become floating point: `100`, `1e2` and `100.0` are equal (so are `0` and `-0`), and
+//! 9007199254740993 differs from 9007199254740992. Everything else counts: the order of items, the
+//! type of a value, `null` or absent, every code point (no Unicode normalisation). This is **not**
+//! RFC 8785, whose number rule would make two amounts equal.
 //!
-//! A small text is written in its form while it is read ([`parser`], [`number`], [`direct`]).
-//! Any other is read into a flat list of nodes ([`document`], [`builder`]), and a walk over the
+//! The form of a small text is written while the text is read ([`parser`], [`number`], [`direct`]).
+//! Any other text is read into a flat list of nodes ([`document`], [`builder`]), and a walk over the
 //! nodes writes the form ([`encoder`]). Either way the members of each object are sorted when it
-//! closes, a byte is copied a few times at most, however deep it is, and all takes time linear in
-//! the text, but for the sorting (`n log n`). No value is ever in an error, and of
-//! the parts only hashes and pointers are given out ([`parts`]).
+//! closes, and a byte is copied a few times at most, whatever its depth. The time is linear in the
+//! text, except for the sorting (`n log n`). Errors never contain a value, and of the parts only
+//! hashes and pointers are returned ([`parts`]).
 //!
 //! # The form
 //!
-//! It is not JSON and not for reading; it is prefix-free, so that it can stand beside other
-//! things in a hash.
+//! It is not JSON and not meant to be read. It is prefix-free, so that it can be hashed together with
+//! other fields.
 //!
 //! | value | bytes |
 //! |---|---|
@@ -26,10 +26,10 @@
 //! | string | `s`, the length (LEB128), UTF-8 |
 //! | array | `[`, items, `]` |
 //! | object | `{`, for each member its name as a string and its value, by the bytes of the names, `}` |
-//! | what a selection takes out of an array, or does not find | `_` |
+//! | an item that a selection excludes, or a pointer that it does not find | `_` |
 //!
-//! The power of ten is written in decimal however large it is, so `1e999999999999999999999` is
-//! exact and costs no more than its text.
+//! The power of ten is written in decimal whatever its size, so `1e999999999999999999999` is exact and
+//! costs no more than its text.
 
 mod builder;
 mod direct;
@@ -51,17 +51,17 @@ pub use parts::PARTS_MAX;
 use parts::{Hashes, Names, Plan};
 pub use selection::{InvalidPointer, Selection};
 
-/// Appends the canonical form of a JSON text to `out`, and its parts to `parts` if somebody
-/// may want to know later in which part another text differs.
+/// Appends the canonical form of a JSON text to `out`, and its parts to `parts`, for finding the parts
+/// in which another text differs.
 ///
-/// An [`Unclean`] text has no canonical form, and nothing was appended.
+/// An [`Unclean`] text has no canonical form, and nothing is appended.
 ///
-/// There are at most [`PARTS_MAX`] parts. The containers next to the root are taken apart
-/// first, until so many parts are reached; what is deeper than four levels, an array of more
-/// than eight items, and what does not fit stays one part with its container's pointer. The
-/// order depends on the names only, and a part's hashes on its pointer and its canonical form:
-/// not on how either was written, and not on this release. The hashes are not keyed, so a
-/// short value can be guessed from its hash: they are not for keeping as they are.
+/// There are at most [`PARTS_MAX`] parts. Containers near the root are split first, until that number
+/// is reached. Deeper values than four levels, arrays of more than eight items, and the rest that does
+/// not fit stay one part with the pointer of its container. The order of the parts depends only on
+/// names, and a part's hashes only on its pointer and its canonical form, not on the text and not on
+/// this release. The hashes have no key, so a short value can be guessed from its hash: do not store
+/// them as they are.
 pub fn canonicalize(
     text: &[u8],
     selection: &Selection,
@@ -76,13 +76,13 @@ pub fn canonicalize(
     by_document(text, selection, out, parts)
 }
 
-/// Whether a text is JSON that all parsers read alike: no member twice, no lone surrogate, not too
-/// deep.
+/// Returns true if a text is JSON that all parsers read alike: without repeated members and lone
+/// surrogates, and not too deep.
 pub(crate) fn is_clean(text: &[u8]) -> bool {
     Document::parse(text).is_ok()
 }
 
-/// Does what [`canonicalize`] does, with a document of any size and any selection.
+/// [`canonicalize`] for a document of any size and any selection.
 fn by_document(
     text: &[u8],
     selection: &Selection,
@@ -99,7 +99,7 @@ fn by_document(
     Ok(())
 }
 
-/// Does what [`canonicalize`] does with a small document; `None`, and nothing, with another.
+/// [`canonicalize`] for a small document; `None`, and nothing is appended, for a larger one.
 fn directly(
     text: &[u8],
     out: &mut Vec<u8>,
@@ -119,10 +119,9 @@ fn directly(
     written
 }
 
-/// The JSON pointers of the parts that [`canonicalize`] gives for this text, in their order.
+/// Returns the JSON pointers of the parts that [`canonicalize`] returns for this text, in their order.
 ///
-/// Slower, for the moment in which somebody is told what differs. Pointers hold names of
-/// members, never values.
+/// Slower, for refusals only. Pointers contain names of members, never values.
 pub fn part_names(text: &[u8], selection: &Selection) -> Result<Vec<String>, Unclean> {
     let document = Document::parse(text)?;
     let (mut form, mut names) = (Vec::new(), Vec::new());

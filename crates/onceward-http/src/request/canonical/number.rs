@@ -1,25 +1,25 @@
-//! A JSON number by its exact decimal value.
+//! JSON numbers by their exact decimal value.
 
 use std::io::Write;
 
-/// So many digits of a power of ten are surely an `i64`, also after [`Number::write`] has
-/// moved the decimal point across the text.
+/// Most digits of a power of ten that fit into an `i64`, also after [`Number::write`] has moved the
+/// decimal point across the text.
 const EXPONENT_DIGITS_MAX: usize = 18;
 
-/// A number as it was written.
+/// A number as written in the text.
 pub(super) struct Number<'t> {
     negative: bool,
-    /// `0`, or digits that do not begin with one.
+    /// `0`, or digits without a leading zero.
     integer: &'t str,
-    /// Digits, maybe none.
+    /// Digits, or empty.
     fraction: &'t str,
-    /// Digits, maybe none.
+    /// Digits, or empty.
     exponent: &'t str,
     exponent_negative: bool,
 }
 
 impl<'t> Number<'t> {
-    /// The number at a place in a text, and where it ends.
+    /// Reads the number at a position, and returns it with its end.
     pub(super) fn read(text: &'t str, start: usize) -> Option<(Self, usize)> {
         let bytes = text.as_bytes();
         let byte = |at: usize| bytes.get(at).copied();
@@ -51,7 +51,7 @@ impl<'t> Number<'t> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut integer = self.integer;
         let mut fraction = without_last_zeros(self.fraction);
-        // The power of ten, if all remaining digits are read as one whole number.
+        // The power of ten, with all remaining digits read as an integer.
         let mut point = -(fraction.len() as i64);
         if fraction.is_empty() {
             integer = without_last_zeros(self.integer);
@@ -82,7 +82,7 @@ impl<'t> Number<'t> {
         match sum {
             0 => {}
             1..=9 => out.extend_from_slice(&[b'e', b'0' + sum as u8]),
-            _ => write!(out, "e{sum}").expect("memory takes everything"),
+            _ => write!(out, "e{sum}").expect("writing to memory never fails"),
         }
     }
 }
@@ -98,18 +98,18 @@ fn write_sum(digits: &str, small: u64, subtract: bool, out: &mut Vec<u8>) {
         let (own, theirs) = (u64::from(*digit), carry % 10);
         let next = if subtract { 10 + own - theirs } else { own + theirs };
         *digit = (next % 10) as u8;
-        // What is left over: one for a borrow, or one for a carry.
+        // One to borrow, or one to carry.
         let over = if subtract { next < 10 } else { next >= 10 };
         carry = carry / 10 + u64::from(over);
     }
     if carry > 0 {
-        write!(out, "{carry}").expect("memory takes everything");
+        write!(out, "{carry}").expect("writing to memory never fails");
     }
     let leading = if carry > 0 { 0 } else { sum.iter().take_while(|digit| **digit == 0).count() };
     out.extend(sum[leading..].iter().map(|digit| b'0' + digit));
 }
 
-/// Where the run of digits that begins here ends.
+/// Returns the end of a run of digits.
 fn digits(bytes: &[u8], from: usize) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     from + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())

@@ -1,22 +1,22 @@
-//! Reading a JSON text, strictly by RFC 8259, for whoever listens.
+//! A strict JSON parser (RFC 8259) that calls a [`Visitor`].
 
 use thiserror::Error;
 
 use super::document::Span;
 use super::number::Number;
 
-/// How many containers may stand in one another. Real documents have fewer than ten; the
-/// parser and the encoder go down recursively, and so many levels fit on any stack.
+/// Deepest nesting of containers. Real documents have fewer than ten levels; parser and encoder are
+/// recursive, and this many levels fit on any stack.
 pub const DEPTH_MAX: usize = 128;
 
-/// A quarter of what 32 bits can number: neither the nodes nor the made strings of a text
-/// can outgrow it fourfold.
+/// Longest text: a quarter of 2³², because the nodes and the unescaped strings of a text are at most
+/// four times as large.
 const TEXT_BYTES_MAX: usize = (u32::MAX / 4) as usize;
 
-/// Why a text has no canonical form: it is no JSON, or parsers disagree on what it means.
+/// Why a text has no canonical form: it is not JSON, or parsers disagree on its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Unclean {
-    /// Some parsers skip it, others refuse the text.
+    /// Some parsers skip a byte order mark, others refuse the text.
     #[error("it begins with a byte order mark")]
     ByteOrderMark,
     /// JSON is UTF-8.
@@ -25,7 +25,7 @@ pub enum Unclean {
     /// Not the grammar of RFC 8259, text after the value included.
     #[error("it is not JSON from byte {at} on")]
     Syntax {
-        /// Where in the text.
+        /// Position in the text.
         at: usize,
     },
     /// Half of a surrogate pair as an escape: parsers replace, keep or refuse it.
@@ -42,19 +42,19 @@ pub enum Unclean {
     TooLong,
 }
 
-/// Who is told what a text consists of, in its order.
+/// Receives the elements of a text in their order.
 ///
-/// A container is opened, then each child is announced and told, then it is closed. Whoever
-/// listens may stop the reading.
-pub(super) trait Listener {
-    /// What is remembered of a container that is open.
+/// A container is opened, each child is announced and visited, and the container is closed. A visitor
+/// can stop the parser.
+pub(super) trait Visitor {
+    /// State of an open container.
     type Open;
 
     fn word(&mut self, word: Word) -> Result<(), Stop>;
     fn number(&mut self, number: &Number<'_>) -> Result<(), Stop>;
     fn string(&mut self, text: Text<'_>) -> Result<(), Stop>;
 
-    /// A container that stands in so many others, itself counted.
+    /// A container begins; `depth` counts it too.
     fn open(&mut self, container: Container, depth: usize) -> Result<Self::Open, Stop>;
     /// The next child is the member of this name.
     fn member(&mut self, open: &Self::Open, name: Text<'_>) -> Result<(), Stop>;
@@ -88,7 +88,7 @@ impl Word {
 }
 
 impl Container {
-    /// Before and behind its children, in JSON and in the canonical form alike.
+    /// The brackets, in JSON and in the canonical form.
     pub(super) fn brackets(self) -> (u8, u8) {
         match self {
             Self::Array => (b'[', b']'),
@@ -100,14 +100,14 @@ impl Container {
 /// A string without its quotes.
 #[derive(Clone, Copy)]
 pub(super) enum Text<'a> {
-    /// As it stands there in the text.
+    /// A part of the text.
     Plain(Span),
-    /// It had escapes.
+    /// A string with escapes.
     Unescaped(&'a str),
 }
 
-/// Why the reading ends early: [`Unclean`] without its place, which the parser knows, or that
-/// whoever listens has no room for such a document. In one byte, as every step may end so.
+/// Why the parser stops: [`Unclean`] without its position, which the parser has, or a document that is
+/// too large for the visitor. One byte, because every step returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     Syntax,
@@ -117,7 +117,7 @@ pub(super) enum Stop {
     TooMuch,
 }
 
-/// The text, if it may be JSON at all.
+/// Checks length, encoding and byte order mark of a text.
 pub(super) fn checked(text: &[u8]) -> Result<&str, Unclean> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(Unclean::TooLong);
@@ -129,10 +129,10 @@ pub(super) fn checked(text: &[u8]) -> Result<&str, Unclean> {
     Ok(text)
 }
 
-/// Tells a listener of a [`checked`] text; `None` if the listener had no room for it.
-pub(super) fn read(text: &str, listener: &mut impl Listener) -> Option<Result<(), Unclean>> {
+/// Visits a [`checked`] text; `None` if it is too large for the visitor.
+pub(super) fn read(text: &str, visitor: &mut impl Visitor) -> Option<Result<(), Unclean>> {
     let unescaped = String::new();
-    let mut parser = Parser { text, depth: 0, wrong_at: 0, unescaped, listener };
+    let mut parser = Parser { text, depth: 0, wrong_at: 0, unescaped, visitor };
     match parser.document() {
         Ok(()) => Some(Ok(())),
         Err(Stop::Syntax) => Some(Err(Unclean::Syntax { at: parser.wrong_at })),
@@ -143,19 +143,19 @@ pub(super) fn read(text: &str, listener: &mut impl Listener) -> Option<Result<()
     }
 }
 
-/// Reads by functions that take the place where something begins and return the place behind
-/// it, so that it stays in a register: nearly every step depends on the one before.
+/// Its functions take the start of an element and return its end, so that the position stays in a
+/// register: nearly every step depends on the previous one.
 struct Parser<'t, 'l, L> {
     text: &'t str,
     depth: usize,
-    /// Where the text is not JSON any more.
+    /// Position of the syntax error.
     wrong_at: usize,
     /// The last string that had escapes.
     unescaped: String,
-    listener: &'l mut L,
+    visitor: &'l mut L,
 }
 
-impl<L: Listener> Parser<'_, '_, L> {
+impl<L: Visitor> Parser<'_, '_, L> {
     fn document(&mut self) -> Result<(), Stop> {
         let end = self.value(self.blanks(0))?;
         let end = self.blanks(end);
@@ -180,7 +180,7 @@ impl<L: Listener> Parser<'_, '_, L> {
             return Err(Stop::TooDeep);
         }
         self.depth += 1;
-        let open = self.listener.open(container, self.depth)?;
+        let open = self.visitor.open(container, self.depth)?;
         let (_, bracket) = container.brackets();
         let mut children = 0;
         let mut at = self.blanks(at + 1);
@@ -196,7 +196,7 @@ impl<L: Listener> Parser<'_, '_, L> {
         }
         let end = self.expect(at, bracket)?;
         self.depth -= 1;
-        self.listener.close(open, children)?;
+        self.visitor.close(open, children)?;
         Ok(end)
     }
 
@@ -209,14 +209,14 @@ impl<L: Listener> Parser<'_, '_, L> {
     ) -> Result<usize, Stop> {
         let at = match of {
             Container::Array => {
-                self.listener.item(open, index)?;
+                self.visitor.item(open, index)?;
                 at
             }
             Container::Object => {
                 if self.peek(at) != Some(b'"') {
                     return Err(self.syntax(at));
                 }
-                let end = self.string(at, |listener, name| listener.member(open, name))?;
+                let end = self.string(at, |visitor, name| visitor.member(open, name))?;
                 let behind = self.expect(self.blanks(end), b':')?;
                 self.blanks(behind)
             }
@@ -225,22 +225,22 @@ impl<L: Listener> Parser<'_, '_, L> {
         Ok(self.blanks(end))
     }
 
-    /// Reads a string, up to behind its second quote, and tells it.
+    /// Reads a string including its quotes, and visits it.
     #[inline]
     fn string(
         &mut self,
         at: usize,
-        tell: impl FnOnce(&mut L, Text<'_>) -> Result<(), Stop>,
+        visit: impl FnOnce(&mut L, Text<'_>) -> Result<(), Stop>,
     ) -> Result<usize, Stop> {
         let end = special(self.text.as_bytes(), at + 1);
         match self.peek(end) {
             Some(b'"') => {
-                tell(self.listener, Text::Plain(Span::new(at + 1..end)))?;
+                visit(self.visitor, Text::Plain(Span::new(at + 1..end)))?;
                 Ok(end + 1)
             }
             Some(b'\\') => {
                 let end = self.unescape(at + 1, end)?;
-                tell(self.listener, Text::Unescaped(&self.unescaped))?;
+                visit(self.visitor, Text::Unescaped(&self.unescaped))?;
                 Ok(end)
             }
             _ => Err(self.syntax(end)),
@@ -320,7 +320,7 @@ impl<L: Listener> Parser<'_, '_, L> {
         let Some((number, end)) = Number::read(self.text, at) else {
             return Err(self.syntax(at));
         };
-        self.listener.number(&number)?;
+        self.visitor.number(&number)?;
         Ok(end)
     }
 
@@ -328,7 +328,7 @@ impl<L: Listener> Parser<'_, '_, L> {
         if !self.text.as_bytes()[at..].starts_with(text) {
             return Err(self.syntax(at));
         }
-        self.listener.word(word)?;
+        self.visitor.word(word)?;
         Ok(at + text.len())
     }
 

@@ -1,9 +1,8 @@
-//! The parts of a document, for telling later in which of them another one differs.
+//! The parts of a document, for finding those in which another document differs.
 //!
-//! Taking containers apart is planned first, nearest to the root first, so that a large
-//! object deep inside does not use up the parts of what stands beside it. The plan depends on
-//! names and shapes only, and the walk is one and the same for hashes and for names: so the
-//! n-th name belongs to the n-th hash.
+//! A plan splits containers, those near the root first, so that a large object deep inside does not
+//! use up the parts of its neighbours. The plan depends only on names and shapes, and hashes and names
+//! come from the same walk, so the n-th name belongs to the n-th hash.
 
 use std::fmt::Write;
 
@@ -15,41 +14,41 @@ use super::document::{Document, Node, NodeId, Shape, Step};
 use super::encoder::Encoder;
 use super::selection::{Cut, Selection, Target};
 
-/// Parts of a document at most. A person who looks for the difference reads a handful; a
-/// record keeps some bytes of each.
+/// Most parts of a document. A person who looks for the difference reads a handful, and a record
+/// stores some bytes of each.
 pub const PARTS_MAX: usize = 32;
 
-/// Containers deeper than this are one part: pointers have four segments at most.
+/// Deeper containers are one part: pointers have four segments at most.
 const LEVELS_MAX: usize = 4;
 
-/// Longer arrays are one part. One item more would otherwise differ in all that follow.
+/// Longer arrays are one part: an inserted item would otherwise change all later parts.
 const ITEMS_MAX: usize = 8;
 
 impl Shape {
-    /// Whether every leaf can be a part of its own, which spares making a plan.
+    /// Returns true if every leaf can be a part of its own. No plan is needed then.
     pub(super) fn fits(self) -> bool {
         self.leaves <= PARTS_MAX && self.depth <= LEVELS_MAX && self.items <= ITEMS_MAX
     }
 }
 
-/// Who is told of each part. The walk says where it is, from the root of a target on.
+/// Receives the parts of a walk, with the position of the walk below a target.
 pub(super) trait Sink {
-    /// What leads back to the parent.
+    /// State for returning to the parent.
     type Parent;
 
     /// The walk begins at this pointer.
     fn begin(&mut self, pointer: &str);
     fn enter(&mut self, step: Step<'_>) -> Self::Parent;
     fn leave(&mut self, parent: Self::Parent);
-    /// A part where the walk is, in its canonical form.
+    /// A part at the current position, in its canonical form.
     fn part(&mut self, form: &[u8]);
 }
 
-/// Keeps hashes of the parts. The name of a part is hashed step by step, each with its
-/// parent's name as the seed, so that no pointer has to be written.
+/// Collects hashes of the parts. The hash of a pointer is computed step by step, with the parent's hash
+/// as the seed, so that no pointer is written.
 pub(super) struct Hashes<'p> {
     pub(super) parts: &'p mut Vec<Part>,
-    /// Of where the walk is.
+    /// Hash of the current pointer.
     pub(super) name: u64,
 }
 
@@ -84,7 +83,7 @@ impl Sink for Hashes<'_> {
     }
 }
 
-/// Keeps the pointers of the parts.
+/// Collects the pointers of the parts.
 pub(super) struct Names<'p> {
     names: &'p mut Vec<String>,
     pointer: String,
@@ -118,22 +117,22 @@ impl Sink for Names<'_> {
     }
 }
 
-/// Which containers are taken apart.
+/// The containers that are split into parts.
 pub(super) struct Plan<'s> {
     targets: Targets<'s>,
-    /// So many of the targets that were found are parts of their own.
+    /// Number of found targets that are parts of their own.
     targets_shown: usize,
     opened: Vec<Opened>,
-    /// Everything is opened, and `opened` is empty.
+    /// Every container is split; `opened` is empty.
     all: bool,
-    /// Parts that may still be added.
+    /// Number of parts that can still be added.
     left: usize,
 }
 
-/// As a rule one, the root: that needs no allocation.
+/// Usually only the root, which needs no allocation.
 type Targets<'s> = SmallVec<[Target<'s>; 1]>;
 
-/// A container of which so many children are parts of their own, and the others together one.
+/// A container with this many children as parts of their own, and the others as one part.
 struct Opened {
     node: NodeId,
     shown: usize,
@@ -165,7 +164,7 @@ impl<'s> Plan<'s> {
             found.map(|(node, cut)| Candidate { node, cut, level: 0 }).collect();
         let (opened, left) = (Vec::new(), PARTS_MAX - 1);
         let mut plan = Self { targets, targets_shown: 0, opened, all: false, left };
-        // The targets are the children of a container that stands for the selection.
+        // The selection counts as a container with the targets as its children.
         plan.targets_shown = plan.room_for(candidates.len());
         candidates.truncate(plan.targets_shown);
         let mut next = 0;
@@ -176,7 +175,7 @@ impl<'s> Plan<'s> {
         plan
     }
 
-    /// Takes a candidate apart if that is allowed, which makes candidates of its children.
+    /// Splits a candidate if possible; its children become candidates.
     fn consider(
         &mut self,
         document: &Document<'_>,
@@ -184,7 +183,7 @@ impl<'s> Plan<'s> {
         candidates: &mut Vec<Candidate<'s>>,
     ) {
         let Candidate { node, cut, level } = candidates[candidate];
-        // Two more than there is room for tell as much as a million.
+        // Counting two more than fit is enough.
         let children = document.kept(node, cut).take(self.left + 2).count();
         let long = matches!(document.node(node), Node::Array { .. })
             && document.children(node).nth(ITEMS_MAX).is_some();
@@ -204,8 +203,8 @@ impl<'s> Plan<'s> {
         }));
     }
 
-    /// How many of the children of what is one part by now become parts of their own: all, or
-    /// as many as leave that one part for the rest.
+    /// Returns the number of children that become parts of their own: all, or as many as leave one
+    /// part for the rest.
     fn room_for(&mut self, children: usize) -> usize {
         let fit = children <= self.left + 1;
         let shown = if fit { children } else { self.left };
@@ -213,7 +212,8 @@ impl<'s> Plan<'s> {
         shown
     }
 
-    /// How many children of a container are parts of their own; `None` if it is one itself.
+    /// Returns the number of children that are parts of their own; `None` if the container is a part
+    /// itself.
     fn shown(&self, document: &Document<'_>, node: NodeId) -> Option<usize> {
         if self.all {
             return document.has_children(node).then_some(usize::MAX);
@@ -221,7 +221,7 @@ impl<'s> Plan<'s> {
         self.opened.iter().find(|opened| opened.node == node).map(|opened| opened.shown)
     }
 
-    /// Writes the targets, and tells the parts.
+    /// Writes the targets and reports the parts.
     pub(super) fn carry_out(&self, encoder: Encoder<'_>, sink: impl Sink) {
         Walk { plan: self, encoder, sink }.targets();
     }
@@ -258,7 +258,7 @@ impl<S: Sink> Walk<'_, '_, S> {
         }
     }
 
-    /// A value that is one part, or several.
+    /// Writes a value that is one part or several.
     fn value(&mut self, id: NodeId, cut: Cut<'_>) {
         let start = self.encoder.out.len();
         match self.plan.shown(self.encoder.document, id) {
@@ -314,7 +314,7 @@ fn push_segment(pointer: &mut String, step: Step<'_>) {
             let name = String::from_utf8_lossy(name);
             pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
         }
-        Step::Item(index) => write!(pointer, "{index}").expect("a string takes everything"),
+        Step::Item(index) => write!(pointer, "{index}").expect("writing to a string never fails"),
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn where_everything_fits_a_plan_would_open_everything() {
+    fn a_plan_of_a_small_document_splits_everything() {
         let members = |count: usize| {
             let members: Vec<_> = (0..count).map(|n| format!("\"m{n}\":{{\"x\":[]}}")).collect();
             format!("{{{}}}", members.join(","))

@@ -1,22 +1,22 @@
-//! Which fields of a document count.
+//! The fields of a document that count.
 
 use thiserror::Error;
 
 use super::document::{Document, NodeId, Step};
 use super::parser::DEPTH_MAX;
 
-/// The fields that matter for a fingerprint, as JSON pointers (RFC 6901).
+/// The fields that count in a fingerprint, as JSON pointers (RFC 6901).
 ///
-/// - **exclude**: a member counts as absent. An item of an array leaves a gap: the items after
-///   it keep their places, and the array its length.
-/// - **include**, if there is any: only what these pointers lead to counts, or that they lead
-///   to nothing. What stands around it does not: under `/a/b` alone, `{}`, `{"a":{}}` and
-///   `{"a":5}` are equal. A pointer inside of another included one adds nothing.
-/// - **both**: exclude applies within include. An included pointer inside an excluded one
-///   leads to nothing.
+/// - **exclude**: a member counts as absent. An item of an array leaves a gap: later items keep their
+///   positions, and the array its length.
+/// - **include**, if not empty: only the values at these pointers count, or that there is none. Values
+///   around them do not: under `/a/b` alone, `{}`, `{"a":{}}` and `{"a":5}` are equal. A pointer
+///   inside another included one adds nothing.
+/// - **both**: exclude applies within include. An included pointer inside an excluded one finds
+///   nothing.
 ///
-/// The whole text must be clean, also where it does not count. Canonical forms of different
-/// selections are not to be compared.
+/// The whole text must be clean, also where it does not count. Canonical forms of different selections
+/// must not be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// Sorted, and none inside another. Everything is one pointer to the root.
@@ -24,13 +24,13 @@ pub struct Selection {
     exclude: Branch,
 }
 
-/// A JSON pointer in a selection that is none.
+/// An invalid JSON pointer in a selection.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("`{pointer}` is not a JSON pointer: {reason}")]
 pub struct InvalidPointer {
-    /// As it was given.
+    /// The pointer.
     pub pointer: String,
-    /// What is wrong with it.
+    /// The cause.
     pub reason: &'static str,
 }
 
@@ -45,7 +45,7 @@ impl Selection {
             selection.include.push(Pointer::default());
         }
         selection.include.sort_unstable();
-        // A pointer is followed by those inside of it.
+        // Sorted: a pointer is followed by the pointers inside it.
         selection.include.dedup_by(|next, kept| next.segments.starts_with(&kept.segments));
         for pointer in parse(exclude)? {
             selection.exclude.add(&pointer.segments);
@@ -63,8 +63,7 @@ impl Selection {
         all(&self.include) && Cut::of(&self.exclude).is_some_and(Cut::is_nothing)
     }
 
-    /// What each included pointer leads to in a document, in an order that does not depend
-    /// on the document.
+    /// Returns the target of each included pointer, in an order that does not depend on the document.
     pub(super) fn targets<'s>(
         &'s self,
         document: &Document<'_>,
@@ -93,29 +92,29 @@ impl Default for Selection {
     }
 }
 
-/// An included pointer and what it leads to in one document.
+/// An included pointer and its node in one document.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'s> {
     pub(super) pointer: &'s str,
     pub(super) found: Option<(NodeId, Cut<'s>)>,
 }
 
-/// What is excluded at and below one node.
+/// The exclusions at and below one node.
 #[derive(Clone, Copy)]
 pub(super) struct Cut<'s>(Option<&'s Branch>);
 
 impl<'s> Cut<'s> {
-    /// `None` if nothing is left.
+    /// `None` if the whole node is excluded.
     fn of(branch: &'s Branch) -> Option<Self> {
         (!branch.whole).then_some(Self((!branch.next.is_empty()).then_some(branch)))
     }
 
-    /// Whether all of it is left.
+    /// Returns true if nothing is excluded.
     pub(super) fn is_nothing(self) -> bool {
         self.0.is_none()
     }
 
-    /// The cut for a child, or `None` if all of it is excluded.
+    /// Returns the exclusions of a child; `None` if the child is excluded.
     #[inline]
     pub(super) fn step(self, step: Step<'_>) -> Option<Self> {
         match self.0.and_then(|branch| branch.follow(step)) {
@@ -130,7 +129,7 @@ impl<'s> Cut<'s> {
 struct Branch {
     /// A pointer ends here.
     whole: bool,
-    /// By the names of the segments.
+    /// Sorted by the names of the segments.
     next: Vec<(Segment, Branch)>,
 }
 
@@ -170,7 +169,7 @@ struct Pointer {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Segment {
     name: Box<str>,
-    /// The item it names in an array.
+    /// The item of an array that it names.
     index: Option<usize>,
 }
 
@@ -212,7 +211,7 @@ impl Segment {
     }
 }
 
-/// Without leading zeros and signs: `01` is the name of a member only.
+/// Parses an index without leading zeros and signs: `01` is only the name of a member.
 fn index(name: &str) -> Option<usize> {
     let canonical = name == "0" || name.starts_with(|first: char| ('1'..='9').contains(&first));
     canonical.then(|| name.parse().ok()).flatten()

@@ -78,7 +78,7 @@ fn numbers_are_equal_by_their_value() {
             "1e999999999999999999999",
             &["10e999999999999999999998", "0.01E+0001000000000000000000001"],
         ),
-        // Across the border of what fits into an i64 here.
+        // Around the largest exponent that fits into an i64 here.
         ("1e999999999999999999", &["0.1e1000000000000000000", "0.00001e1000000000000000004"]),
         ("1e-1000000000000000000", &["10e-1000000000000000001", "0.1e-999999999999999999"]),
         ("100e-1000000000000000000", &["1e-999999999999999998"]),
@@ -175,7 +175,7 @@ fn lone_surrogates_are_unclean() {
 }
 
 #[test]
-fn what_is_not_the_grammar_is_unclean() {
+fn text_outside_the_grammar_is_unclean() {
     let texts = [
         "",
         " ",
@@ -238,7 +238,7 @@ fn what_is_not_the_grammar_is_unclean() {
 }
 
 #[test]
-fn control_characters_must_be_escaped_wherever_they_stand() {
+fn control_characters_must_be_escaped_everywhere() {
     for control in '\0'..' ' {
         for place in 1..=20 {
             let mut text = format!("\"{}\"", "x".repeat(19));
@@ -250,7 +250,7 @@ fn control_characters_must_be_escaped_wherever_they_stand() {
 }
 
 #[test]
-fn what_is_not_plain_utf8_is_unclean() {
+fn text_that_is_not_plain_utf8_is_unclean() {
     assert_eq!(unclean("\u{feff}{}"), Unclean::ByteOrderMark);
     assert!(matches!(unclean("{}\u{feff}"), Unclean::Syntax { .. }));
     for text in [&b"\"\xff\""[..], b"\"\xc0\xaf\"", b"\"\xed\xa0\x80\"", b"{\"\xc3\":1}", b"1\xfe"]
@@ -349,7 +349,7 @@ fn an_excluded_item_leaves_a_gap() {
 }
 
 #[test]
-fn only_what_is_included_counts() {
+fn only_included_members_count() {
     let text = r#"{"a":{"b":1,"c":[5,6]},"d":3}"#;
     assert_eq!(including(text, &["/a/b"]), of("1"));
     assert_eq!(including(text, &["/a/c/1"]), of("6"));
@@ -360,7 +360,7 @@ fn only_what_is_included_counts() {
 }
 
 #[test]
-fn what_is_around_the_included_does_not_count() {
+fn values_around_included_ones_do_not_count() {
     let include = |text| including(text, &["/a/b", "/x"]);
     for text in ["{}", "[]", "1", r#"{"a":{}}"#, r#"{"a":5}"#, r#"{"a":[1],"y":2}"#] {
         assert_eq!(include(text), b"__", "{text}");
@@ -382,7 +382,7 @@ fn exclude_applies_within_include() {
 }
 
 #[test]
-fn what_does_not_count_must_be_clean_too() {
+fn excluded_text_must_be_clean_too() {
     let selection = Selection::new(&["/a"], NONE).unwrap();
     let result = form(r#"{"a":1,"b":{"c":1,"c":2}}"#, &selection);
     assert_eq!(result, Err(Unclean::DuplicateMember));
@@ -446,7 +446,7 @@ fn members_beyond_the_limit_are_one_part_of_their_object() {
     assert_eq!(names(&object(10_000)), many);
     assert_ne!(parts(&object(10_000))[31], parts(&object(10_001))[31]);
     assert_eq!(parts(&object(10_000))[..31], parts(&object(10_001))[..31]);
-    // What stands beside a large object is still told by itself.
+    // Neighbours of a large object are still parts of their own.
     let text = format!(r#"{{"a":{},"b":{{"c":1}},"d":2}}"#, object(100));
     let nested = names(&text);
     assert_eq!(nested.len(), 32);

@@ -1,10 +1,10 @@
-//! The parts of a `multipart/form-data` body (RFC 7578, RFC 2046) that is in memory as a whole.
+//! Parts of `multipart/form-data` bodies in memory (RFC 7578, RFC 2046).
 //!
-//! For a fingerprint over the parts: a client that sends a form again draws another boundary.
-//! What a part is must therefore follow from the fields of [`MultipartPart`] alone, and a body
-//! that says anything else, or that servers may read in different ways, is [`Malformed`]: it
-//! can only be compared byte by byte. So there is no preamble, no bare line feed, no folded or
-//! unknown header, no second header or parameter of a kind.
+//! A fingerprint covers the parts, because a client that sends a form again chooses another boundary.
+//! The fields of [`MultipartPart`] must therefore describe a part completely. A body that contains
+//! anything else, or that servers may read differently, is [`Malformed`] and can only be compared byte
+//! by byte: one with a preamble, a bare line feed, a folded, unknown or repeated header, or a repeated
+//! parameter.
 
 use memchr::memmem::{self, Finder};
 use thiserror::Error;
@@ -12,39 +12,38 @@ use thiserror::Error;
 /// One field of a form, borrowed from the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MultipartPart<'b> {
-    /// As it was written between the quotes: escapes in it are not decoded, as there are
-    /// several customs.
+    /// The name as written between the quotes. Escapes are not decoded, because servers disagree on
+    /// them.
     pub name: &'b [u8],
-    /// Likewise.
+    /// The file name as written between the quotes.
     pub filename: Option<&'b [u8]>,
     /// The parameter `filename*`, which .NET sends beside the other.
     pub filename_extended: Option<&'b [u8]>,
-    /// The value of the header.
+    /// The value of `Content-Type`.
     pub content_type: Option<&'b [u8]>,
     /// The content.
     pub bytes: &'b [u8],
 }
 
-/// Why a body cannot be told by its parts.
+/// Why a body has no unambiguous parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// RFC 2046 has 1 to 70 characters of a certain kind, of which the last is no blank.
+    /// RFC 2046 allows 1 to 70 characters of a limited set, the last not a blank.
     #[error("the boundary is not allowed")]
     Boundary,
-    /// It does not begin with the boundary, or does not end with its closing form.
+    /// The body does not begin with the boundary, or does not end with its closing form.
     #[error("the body is not enclosed in boundaries")]
     Enclosure,
-    /// The boundary begins a line, but something else follows it there.
+    /// A line begins with the boundary and continues.
     #[error("a line begins with the boundary and does not end with it")]
     Delimiter,
-    /// No empty line ends them, or one is not `name: value`, unknown, or there twice.
+    /// The headers have no final empty line, or one is malformed, unknown or repeated.
     #[error("a part has headers that are not understood")]
     Header,
-    /// A part without `Content-Disposition: form-data` and a name, or with parameters beside
-    /// the known ones.
-    #[error("a part does not say which field of the form it is")]
+    /// A part without `Content-Disposition: form-data` and a name, or with unknown parameters.
+    #[error("a part names no field of the form")]
     Disposition,
-    /// A part is not as long as it says.
+    /// A part does not have its declared length.
     #[error("a part has a wrong length")]
     Length,
 }
@@ -75,18 +74,18 @@ fn check(boundary: &str) -> Result<(), Malformed> {
     if fine { Ok(()) } else { Err(Malformed::Boundary) }
 }
 
-/// What follows a boundary.
+/// Result of reading the line of a boundary.
 enum After<'b> {
-    /// The next part, and all after it.
+    /// The next part and everything after it.
     Part(&'b [u8]),
-    /// Nothing but a line's end.
-    Nothing,
+    /// The end of the body.
+    End,
 }
 
 fn after(rest: &[u8]) -> Result<After<'_>, Malformed> {
     if let Some(epilogue) = rest.strip_prefix(b"--") {
-        let nothing = matches!(skip_blanks(epilogue), b"" | b"\r\n");
-        return if nothing { Ok(After::Nothing) } else { Err(Malformed::Enclosure) };
+        let at_end = matches!(skip_blanks(epilogue), b"" | b"\r\n");
+        return if at_end { Ok(After::End) } else { Err(Malformed::Enclosure) };
     }
     skip_blanks(rest).strip_prefix(b"\r\n").map(After::Part).ok_or(Malformed::Delimiter)
 }
@@ -106,12 +105,12 @@ fn part(part: &[u8]) -> Result<MultipartPart<'_>, Malformed> {
     })
 }
 
-/// The headers of a part, of those that a form may have.
+/// The headers that a part of a form may have.
 #[derive(Default)]
 struct Headers<'b> {
     disposition: Option<&'b [u8]>,
     content_type: Option<&'b [u8]>,
-    /// Sent by some clients, and no news.
+    /// Sent by some clients; redundant.
     content_length: Option<&'b [u8]>,
     transfer_encoding: Option<&'b [u8]>,
 }
@@ -147,16 +146,16 @@ impl<'b> Headers<'b> {
         fill(slot, trim(&line[colon + 1..]), Malformed::Header)
     }
 
-    /// Whether the headers that are not told to the caller say nothing new.
+    /// Checks that the headers which are not returned are redundant.
     fn check(&self, bytes: &[u8]) -> Result<(), Malformed> {
         let length = bytes.len().to_string();
-        if self.content_length.is_some_and(|said| said != length.as_bytes()) {
+        if self.content_length.is_some_and(|value| value != length.as_bytes()) {
             return Err(Malformed::Length);
         }
         let plain: [&[u8]; 3] = [b"binary", b"8bit", b"7bit"];
-        let is_plain = |said: &[u8]| plain.iter().any(|plain| said.eq_ignore_ascii_case(plain));
+        let is_plain = |value: &[u8]| plain.iter().any(|plain| value.eq_ignore_ascii_case(plain));
         match self.transfer_encoding {
-            Some(said) if !is_plain(said) => Err(Malformed::Header),
+            Some(value) if !is_plain(value) => Err(Malformed::Header),
             _ => Ok(()),
         }
     }
@@ -197,7 +196,7 @@ impl<'b> Disposition<'b> {
     }
 }
 
-/// Sets what must not be set twice.
+/// Sets a slot, which must be empty.
 fn fill<'b>(
     slot: &mut Option<&'b [u8]>,
     value: &'b [u8],
@@ -209,8 +208,8 @@ fn fill<'b>(
     }
 }
 
-/// A token or what is between quotes, and what follows. A token has no backslash, so the two
-/// cannot be mixed up.
+/// Splits off the value of a parameter, a token or a quoted string without its quotes. A token has no
+/// backslash, so the two cannot be confused.
 fn parameter_value(text: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let (value, rest) = token(text);
@@ -222,7 +221,7 @@ fn parameter_value(text: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
         if quoted[at] == b'"' {
             return Ok((&quoted[..at], &quoted[at + 1..]));
         }
-        // The escaped byte, whatever it is.
+        // Skips the escaped byte.
         at += 2;
     }
     Err(Malformed::Disposition)
@@ -261,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_files_are_told_apart() {
+    fn fields_and_files_are_distinguished() {
         let body = "--b\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n100\r\n\
             --b\r\ncontent-disposition:form-data;name=\"file\" ; filename=\"a\\\"b.txt\"\r\n\
             Content-Type:  text/plain; charset=utf-8 \r\n\r\nline\r\n\r\n--c\r\n--b--\r\n";
@@ -303,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_add_is_understood() {
+    fn redundant_headers_of_clients_are_accepted() {
         let disposition = "Content-Disposition: form-data; name=a";
         // OkHttp and Apache HttpClient; then .NET.
         one(&format!("{disposition}\r\nContent-Length: 1")).unwrap();
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_say_something_else_are_malformed() {
+    fn unknown_repeated_or_folded_headers_are_malformed() {
         let fine = "Content-Disposition: form-data; name=a";
         for headers in [
             "",
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_must_say_its_name_once() {
+    fn a_part_must_have_one_name() {
         for disposition in [
             "form-data",
             "attachment; name=a",
@@ -380,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_must_be_one() {
+    fn a_boundary_must_be_valid() {
         for boundary in ["", "a ", "ä", "a\r\nb", "a;b", &"x".repeat(71)] {
             assert_eq!(parts(b"--", boundary), Err(Malformed::Boundary), "{boundary:?}");
         }
