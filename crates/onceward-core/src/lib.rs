@@ -47,7 +47,7 @@ pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
 pub use engine::{
     Begin, BeginError, Drained, Engine, EngineBuilder, Grant, LeaseLost, Permit, Rebuilder,
-    Rejection, Settled,
+    Rejection, Settled, TokenSource,
 };
 pub use intent::{
     BusinessReference, Difference, DownstreamKey, Fingerprint, INTERNAL_TENANT, Identity, Intent,

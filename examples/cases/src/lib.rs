@@ -1,5 +1,5 @@
-//! Cases on their way from draft to paid. A key makes a retry safe; an expected version makes
-//! a transition safe. Neither does the other's work. The README walks through it.
+//! Cases with a life cycle from draft to paid. Keys make retries safe, expected versions make
+//! transitions safe, and neither replaces the other. The README explains the example.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use onceward_http::{InvalidLayer, Onceward, Operation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// All cases; the first one has the number 1. Stands for the database of a real service.
+/// All cases; the first one has the id 1. A real service has a database instead.
 pub type Cases = Arc<Mutex<Vec<Case>>>;
 
 /// One case.
@@ -30,15 +30,15 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It can still be edited.
+    /// Not submitted yet.
     Draft,
     /// Somebody has to decide.
     Submitted,
-    /// It may be paid.
+    /// Can be paid.
     Approved,
     /// Somebody decided against it. The end.
     Rejected,
-    /// The money is gone. The end.
+    /// Paid. This is final.
     Paid,
 }
 
@@ -115,7 +115,8 @@ async fn show(State(cases): State<Cases>, Path(id): Path<usize>) -> Response {
     case.map_or_else(|| StatusCode::NOT_FOUND.into_response(), |case| Json(case).into_response())
 }
 
-/// Compares and changes under one lock, as `UPDATE … WHERE id = ? AND version = ?` does.
+/// Takes a step. Compares the version and changes the case under one lock, like
+/// `UPDATE … WHERE id = ? AND version = ?`.
 async fn take(
     State(cases): State<Cases>,
     Path((id, step)): Path<(usize, Step)>,

@@ -21,6 +21,15 @@ use crate::store::{
     Claim, ClaimRequest, Effect, Lease, SettleRequest, Settlement, StoreError, StoreErrorKind,
 };
 
+/// Who drew the owner token of a claim. Only its drawer can send the claim again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenSource {
+    /// The caller, who can send the same claim again. It is never withdrawn.
+    Caller,
+    /// This process. A grant that the caller does not get has no holder, and is withdrawn.
+    Engine,
+}
+
 /// A claim that is sent until its answer is known.
 ///
 /// A claim that may have been granted is withdrawn on drop (the answer never came, or the
@@ -29,6 +38,7 @@ use crate::store::{
 pub(super) struct ClaimSender<'a> {
     engine: &'a Engine,
     request: ClaimRequest,
+    token: TokenSource,
     first_sent: Instant,
     perhaps_granted: bool,
 }
@@ -37,12 +47,12 @@ impl<'a> ClaimSender<'a> {
     /// A claim by a fresh owner token, to be sent now.
     pub(super) fn new(engine: &'a Engine, id: RecordId, intent: &Intent) -> Self {
         let Shared { identity, ambient, .. } = engine.shared();
-        Self {
-            engine,
-            request: ClaimRequest::for_intent(id, intent, engine.policy(), identity, &**ambient),
-            first_sent: Instant::now(),
-            perhaps_granted: false,
-        }
+        let request = ClaimRequest::for_intent(id, intent, engine.policy(), identity, &**ambient);
+        Self::of(engine, request, TokenSource::Engine)
+    }
+
+    fn of(engine: &'a Engine, request: ClaimRequest, token: TokenSource) -> Self {
+        Self { engine, request, token, first_sent: Instant::now(), perhaps_granted: false }
     }
 
     pub(super) fn id(&self) -> &RecordId {
@@ -50,13 +60,12 @@ impl<'a> ClaimSender<'a> {
     }
 
     /// Sends the claim, and repeats it with the same token while its effect is unclear.
-    pub(super) async fn send(&mut self) -> Result<Claim, BeginError> {
+    pub(super) async fn send(&mut self) -> Result<Claim, StoreError> {
         self.perhaps_granted = true;
         let claim = match self.call().await {
-            Ok(claim) => Ok(claim),
-            Err(error) => self.send_again(error).boxed().await,
+            Ok(claim) => claim,
+            Err(error) => self.send_again(error).boxed().await?,
         };
-        let claim = claim.map_err(BeginError::Unavailable)?;
         self.perhaps_granted = matches!(claim, Claim::Granted { .. });
         Ok(claim)
     }
@@ -129,9 +138,28 @@ impl ClaimSender<'_> {
 
 impl Drop for ClaimSender<'_> {
     fn drop(&mut self) {
-        if self.perhaps_granted {
+        if self.perhaps_granted && self.token == TokenSource::Engine {
             self.withdraw();
         }
+    }
+}
+
+impl Engine {
+    /// Sends a claim as [`begin`](Engine::begin) does: again with the same token while its effect
+    /// is unclear. For callers that pass a grant on, such as the claims API: there is no permit,
+    /// and the lease is not renewed.
+    ///
+    /// May be dropped at any point. A claim that was under way is then withdrawn, if its token is
+    /// the engine's.
+    pub async fn send_claim(
+        &self,
+        request: ClaimRequest,
+        token: TokenSource,
+    ) -> Result<Claim, StoreError> {
+        let mut sender = ClaimSender::of(self, request, token);
+        let claim = sender.send().await?;
+        sender.perhaps_granted = false;
+        Ok(claim)
     }
 }
 
@@ -158,7 +186,7 @@ impl ClaimRequest {
 /// unknown.
 async fn withdraw(engine: Engine, request: ClaimRequest) {
     let _drain_waits = engine.shared().drain.guard();
-    let give_up = Instant::now() + engine.policy().lease();
+    let give_up = Instant::now() + request.lease;
     let mut backoff = Backoff::default();
     while Instant::now() < give_up {
         // The same token gets the same fence, and the release that follows leaves a record by

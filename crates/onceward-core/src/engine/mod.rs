@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `mod` | `Engine`: `begin`, `recall`, `operation`, `drain`; its builder |
 //! | `reference` | intents with a business reference |
-//! | `claim_sender` | a claim until its answer is known, or withdrawn |
+//! | `claim_sender` | a claim until its answer is known, or withdrawn; for the claims API, too |
 //! | `claim_handle` | a granted claim and its store calls |
 //! | `lease_clock` | how long the owner may rely on its lease |
 //! | `lease_renewer` | renewal of all leases by one task for each runtime |
@@ -44,6 +44,7 @@ use crate::policy::{OnLapse, Policy, PolicyBuilder};
 use crate::record::{Content, Ended, OperationStatus, Replay, StateName};
 use crate::store::{Claim, FullStore, StoreError};
 use crate::unknown::{BoxError, Recovery};
+pub use claim_sender::TokenSource;
 pub use drain::Drained;
 pub use permit::{Grant, LeaseLost, Permit, Settled};
 pub use rebuilder::Rebuilder;
@@ -285,7 +286,7 @@ impl Engine {
             return Err(BeginError::Draining);
         }
         let mut sender = ClaimSender::new(self, *id, intent);
-        let claim = sender.send().await?;
+        let claim = sender.send().await.map_err(BeginError::Unavailable)?;
         match self.interpret(&mut sender, claim, intent)? {
             Begin::Replay(replay) if self.is_to_be_rebuilt(&replay) => {
                 self.rebuilt(replay).boxed().await

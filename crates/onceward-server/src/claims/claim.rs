@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use onceward_core::{
     Claim, ClaimRequest, DownstreamKey, InvalidScope, Key, Lapsed, OperationId, OwnerToken, Scope,
-    ScopePart,
+    ScopePart, TokenSource,
 };
 use onceward_http::Code;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,7 +21,6 @@ use super::fingerprint::ClaimFingerprint;
 use super::lease::{self, Lease};
 use super::openapi::{ClaimErrors, RequestErrors};
 use super::result::{BytesBody, ClaimResult};
-use super::sending::TokenSource;
 use crate::api::{ApiProblem, Caller, Payload};
 
 /// The tenant and the caller of claims that name none, as in a gateway with a single tenant.
@@ -186,14 +185,14 @@ impl Claims {
         let id = self.engine.identity().record_id(&scope, &key);
         let (fingerprint, parts) = content.fingerprint();
         let (owner, drawn_by) = match body.owner {
-            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), TokenSource::Worker),
-            None => (OwnerToken::draw(&self.ambient), TokenSource::Server),
+            Some(owner) => (OwnerToken::from_bytes(*owner.as_bytes()), TokenSource::Caller),
+            None => (OwnerToken::draw(&self.ambient), TokenSource::Engine),
         };
         let request = ClaimRequest::new(&self.ambient, id, scope, fingerprint, duration)
             .with_owner(owner)
             .with_sketch(self.engine.identity().sketch(&id, &parts))
             .with_lapsed(body.on_lapse.into());
-        match self.send(&request, drawn_by).await? {
+        match self.engine.send_claim(request, drawn_by).await? {
             Claim::Granted { lease, operation, attempt } => Ok(ClaimResponse::Granted {
                 operation_id: operation.to_string(),
                 lease: Lease::granted(&id, owner, lease, duration),

@@ -8,7 +8,6 @@
 //! |---|---|
 //! | `access` | the caller of a request, and the tenants it sees |
 //! | `claim`, `fingerprint`, `result` | a claim, its fingerprint, the result of one that was settled |
-//! | `sending` | sending a claim again while its result is unclear |
 //! | `lease`, `settle` | leases as JSON; renewing and settling |
 //! | `batch` | up to 100 claims or settlements in one request |
 //! | `lookup` | operations by id or key |
@@ -22,7 +21,6 @@ mod lease;
 mod lookup;
 mod openapi;
 mod result;
-mod sending;
 mod settle;
 
 use std::sync::Arc;

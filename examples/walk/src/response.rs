@@ -1,23 +1,23 @@
-//! One answer of a service, however it was asked.
+//! A response of a service under test.
 
 use serde_json::Value;
 
-/// A response: by curl, or in process.
+/// A response that curl or the HTTP client received.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Such as 201.
+pub struct Response {
+    /// Status code, such as 201.
     pub status: u16,
-    /// Such as `Created`.
+    /// Reason phrase, such as `Created`.
     pub reason: String,
-    /// Names in lower case, in the order they came.
+    /// Names, in lower case, and values, in the order of the response.
     pub headers: Vec<(String, String)>,
     /// The body as text.
     pub body: String,
 }
 
-impl Answer {
-    /// Reads what `curl -i` prints.
-    pub fn of_curl(printed: &str) -> Result<Self, String> {
+impl Response {
+    /// Parses the output of `curl -i`.
+    pub fn from_curl(printed: &str) -> Result<Self, String> {
         let unreadable = || format!("not an HTTP response (use curl -i):\n{printed}");
         let (head, body) = printed.split_once("\r\n\r\n").ok_or_else(unreadable)?;
         let mut lines = head.lines();
@@ -32,7 +32,7 @@ impl Answer {
         })
     }
 
-    pub(crate) async fn of_client(response: reqwest::Response) -> Self {
+    pub(crate) async fn from_reqwest(response: reqwest::Response) -> Self {
         let status = response.status();
         let text = |value: &reqwest::header::HeaderValue| {
             String::from_utf8_lossy(value.as_bytes()).into_owned()
@@ -42,7 +42,7 @@ impl Answer {
             status: status.as_u16(),
             reason: status.canonical_reason().unwrap_or_default().to_owned(),
             headers: headers.map(|(name, value)| (name.to_string(), text(value))).collect(),
-            body: response.text().await.expect("the body arrives whole"),
+            body: response.text().await.expect("a complete body"),
         }
     }
 
@@ -53,12 +53,12 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// Whether it is marked as a replay.
+    /// Returns true if the response is marked as a replay.
     pub fn replayed(&self) -> bool {
         self.header("idempotent-replayed") == Some("true")
     }
 
-    /// The body as JSON; null if it is none.
+    /// The body as JSON; null if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
@@ -69,19 +69,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_curl_prints_is_read() {
+    fn curl_output_is_parsed() {
         let printed = "HTTP/1.1 201 Created\r\ncontent-type: text/plain\r\nX-A: b: c\r\n\r\nhi\r\n";
-        let answer = Answer::of_curl(printed).unwrap();
-        assert_eq!((answer.status, answer.reason.as_str()), (201, "Created"));
-        assert_eq!(answer.header("Content-Type"), Some("text/plain"));
-        assert_eq!(answer.header("x-a"), Some("b: c"));
-        assert_eq!(answer.body, "hi\r\n");
+        let response = Response::from_curl(printed).unwrap();
+        assert_eq!((response.status, response.reason.as_str()), (201, "Created"));
+        assert_eq!(response.header("Content-Type"), Some("text/plain"));
+        assert_eq!(response.header("x-a"), Some("b: c"));
+        assert_eq!(response.body, "hi\r\n");
     }
 
     #[test]
-    fn what_is_no_response_is_told() {
-        assert!(Answer::of_curl("").is_err());
-        assert!(Answer::of_curl("{\"id\":1}").unwrap_err().contains("curl -i"));
-        assert!(Answer::of_curl("HTTP/1.1 many\r\n\r\n").is_err());
+    fn output_that_is_not_a_response_is_an_error() {
+        assert!(Response::from_curl("").is_err());
+        assert!(Response::from_curl("{\"id\":1}").unwrap_err().contains("curl -i"));
+        assert!(Response::from_curl("HTTP/1.1 many\r\n\r\n").is_err());
     }
 }

@@ -1,17 +1,17 @@
-//! The places where a shop may die, and a store that dies at four of them.
+//! The points at which the shop is killed, and a store that stops at four of them.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use example_payments::Point;
+use example_payments::Checkpoint;
 use onceward::{
     Claim, ClaimRequest, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record, RecordId,
     RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
 };
 
-/// Where a shop dies.
+/// Point at which a shop is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum CrashPoint {
     BeforeClaim,
     AfterClaim,
     BeforeCharge,
@@ -20,7 +20,7 @@ pub(crate) enum Place {
     AfterCompletion,
 }
 
-impl Place {
+impl CrashPoint {
     const ALL: [(&'static str, Self); 6] = [
         ("before_the_claim", Self::BeforeClaim),
         ("after_the_claim", Self::AfterClaim),
@@ -31,54 +31,57 @@ impl Place {
     ];
 
     pub(crate) fn named(name: &str) -> Self {
-        Self::ALL.iter().find(|(known, _)| *known == name).expect("a place").1
+        Self::ALL.iter().find(|(known, _)| *known == name).expect("a known crash point").1
     }
 
     pub(crate) fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, place)| *place == self).expect("a place").0
+        Self::ALL.iter().find(|(_, point)| *point == self).expect("a known crash point").0
     }
 
-    /// What the shop watches for.
-    pub(crate) fn is_at(self, point: Point) -> bool {
-        match point {
-            Point::Wanted => self == Self::BeforeCharge,
-            Point::Charged => self == Self::AfterCharge,
-            Point::Paid => false,
+    /// Returns true if the shop is killed at a checkpoint of its handler.
+    pub(crate) fn is_at(self, checkpoint: Checkpoint) -> bool {
+        match checkpoint {
+            Checkpoint::OrderLogged => self == Self::BeforeCharge,
+            Checkpoint::ProviderCalled => self == Self::AfterCharge,
+            Checkpoint::PaymentLogged => false,
         }
     }
 }
 
-/// Says that it is there, and waits to be killed: nothing more leaves this thread.
-pub(crate) fn die() -> ! {
-    println!("{HERE}");
+/// Prints the ready line and blocks this thread until the process is killed.
+pub(crate) fn wait_for_kill() -> ! {
+    println!("{READY_TO_BE_KILLED}");
     loop {
         std::thread::park();
     }
 }
 
-pub(crate) const HERE: &str = "to be killed here";
+pub(crate) const READY_TO_BE_KILLED: &str = "ready to be killed";
 
-/// A store whose process dies at a place.
-pub(crate) struct Mortal {
+/// Decorator of a store: stops at a crash point, until the process is killed.
+pub(crate) struct CrashingStore {
     pub(crate) store: Arc<dyn FullStore>,
-    pub(crate) place: Option<Place>,
+    pub(crate) crash_point: Option<CrashPoint>,
 }
 
-impl Mortal {
-    fn die_at(&self, place: Place, is_order: bool) {
-        if is_order && self.place == Some(place) {
-            die();
+impl CrashingStore {
+    fn crash_at(&self, point: CrashPoint, is_order: bool) {
+        if is_order && self.crash_point == Some(point) {
+            wait_for_kill();
         }
     }
 }
 
 #[async_trait]
-impl Store for Mortal {
+impl Store for CrashingStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         let is_order = request.scope.operation() == "orders.create";
-        self.die_at(Place::BeforeClaim, is_order);
+        self.crash_at(CrashPoint::BeforeClaim, is_order);
         let claim = self.store.claim(request).await;
-        self.die_at(Place::AfterClaim, is_order && matches!(claim, Ok(Claim::Granted { .. })));
+        self.crash_at(
+            CrashPoint::AfterClaim,
+            is_order && matches!(claim, Ok(Claim::Granted { .. })),
+        );
         claim
     }
 
@@ -91,9 +94,9 @@ impl Store for Mortal {
             &request.settlement,
             Settlement::Complete(outcome) if outcome.tag.as_str() == "http/v1"
         );
-        self.die_at(Place::BeforeCompletion, is_order);
+        self.crash_at(CrashPoint::BeforeCompletion, is_order);
         let settled = self.store.settle(request).await;
-        self.die_at(Place::AfterCompletion, is_order && settled.is_ok());
+        self.crash_at(CrashPoint::AfterCompletion, is_order && settled.is_ok());
         settled
     }
 
@@ -103,7 +106,7 @@ impl Store for Mortal {
 }
 
 #[async_trait]
-impl StoreAdmin for Mortal {
+impl StoreAdmin for CrashingStore {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.store.get(id).await
     }
