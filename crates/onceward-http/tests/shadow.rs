@@ -1,4 +1,4 @@
-//! Observing: nothing changes for anybody, and what would have been is counted.
+//! Shadow mode: requests pass unchanged, and the decisions of protection are reported.
 
 mod common;
 

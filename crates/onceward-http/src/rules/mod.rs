@@ -46,7 +46,7 @@ pub use response_headers::{DROPPED_HEADERS, NEVER_STORED_HEADERS, ResponseHeader
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Whether requests are protected or only observed ([`Mode::Enforce`]).
+    /// Protects requests or shadows them ([`Mode::Enforce`]).
     pub mode: Mode,
     /// Where the key is, and which texts are keys.
     pub key: KeyRules,
@@ -118,7 +118,7 @@ impl Default for Rules {
     }
 }
 
-/// Whether requests are protected.
+/// Protection or shadow mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum Mode {

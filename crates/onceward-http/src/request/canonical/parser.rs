@@ -358,7 +358,7 @@ impl<L: Visitor> Parser<'_, '_, L> {
 }
 
 impl<'a> Text<'a> {
-    /// Its bytes, where this is the text that was read.
+    /// Returns its bytes; `text` is the parsed text.
     #[inline]
     pub(super) fn bytes(self, text: &'a str) -> &'a [u8] {
         match self {
@@ -367,11 +367,11 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Its first eight bytes, so that numbers compare as texts do. Shorter texts are filled up
+    /// Returns its first eight bytes as a number that compares like the text. Shorter texts are padded
     /// with zeros, so equal prefixes decide nothing.
     #[inline]
     pub(super) fn prefix(self, text: &'a str) -> u64 {
-        // What stands behind a short text is read with it, and taken away again.
+        // Bytes behind a short text are read with it, and removed again.
         if let Self::Plain(span) = self
             && let Some(first) = text.as_bytes()[span.range().start..].first_chunk()
         {
@@ -385,8 +385,8 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Where the next byte is that ends a run of plain characters in a string: a quote, a
-/// backslash or a control character; or the end. Eight bytes at a time.
+/// Returns the position of the next byte that ends a run of plain characters in a string: a quote, a
+/// backslash, a control character, or the end. Reads eight bytes at a time.
 fn special(bytes: &[u8], from: usize) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGHS: u64 = ONES << 7;
