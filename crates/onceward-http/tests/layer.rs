@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::{BodyExt, Full};
 use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
 use onceward_http::{
-    CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Observer,
+    CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode, Observer,
     Onceward, Operation, Outcomes, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
@@ -280,6 +280,33 @@ async fn trailers_are_replayed_as_grpc_needs_them() {
         assert_eq!(collected.trailers().unwrap()["grpc-status"], "0");
         assert_eq!(collected.to_bytes(), "message");
     }
+}
+
+// Matching a route before the call ----------------------------------------------------------
+
+#[tokio::test]
+async fn a_matched_request_is_served_as_by_call_and_tells_whether_its_body_is_buffered() {
+    let counter = Counter::default();
+    let (limited, shadow) = (
+        Rules { request_max_bytes: 7, ..Rules::default() },
+        Rules { mode: Mode::Shadow, ..Rules::default() },
+    );
+    let mut service = layer(limited).layer(tower::service_fn(counting(&counter)));
+    for replayed in [false, true] {
+        let request = post("k", "{}");
+        let route = service.match_route(&request);
+        assert_eq!(route.request_max_bytes(), Some(7));
+        let answer = service.call_matched(request, route).await.unwrap();
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+    }
+    assert_eq!(counter.executions(), 1);
+    let streams =
+        |request: Request<Full<Bytes>>| service.match_route(&request).request_max_bytes().is_none();
+    let get = |uri: &str| Request::get(uri).body(Full::default()).unwrap();
+    let keyless = Request::post("/orders").body(Full::default()).unwrap();
+    assert!(streams(keyless) && streams(get("/orders")) && streams(get("/onceward/operations/7")));
+    let service = layer(shadow).layer(tower::service_fn(counting(&counter)));
+    assert_eq!(service.match_route(&post("k", "{}")).request_max_bytes(), None);
 }
 
 // Failures ----------------------------------------------------------------------------------
