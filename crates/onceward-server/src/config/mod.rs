@@ -758,7 +758,7 @@ mod tests {
         assert!(error("[resolver]").contains("either [resolver.http] or [resolver.sql]"));
         let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
         assert!(address("payments/{operation}").contains("begins with /"));
-        assert!(address("/payments/{amount}").contains("{amount} is not known"));
+        assert!(address("/payments/{amount}").contains("placeholder {amount} is unknown"));
         assert!(address("/payments/{tenant}").contains("names no operation"));
         let sql =
             |url, query| error(&format!("[resolver.sql]\nurl = \"{url}\"\nquery = \"{query}\""));

@@ -24,7 +24,7 @@ fn a_gateway_that_is_down_is_named_with_what_to_do() {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
     let output = Target::Admin(address).fails(&["store", "stats"]);
     assert!(
-        output.contains("http://127.0.0.1:1") && output.contains("see that it runs"),
+        output.contains("http://127.0.0.1:1") && output.contains("check that it runs"),
         "{output}"
     );
 }
