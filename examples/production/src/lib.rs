@@ -28,7 +28,7 @@ pub fn app(engine: Engine, orders: Orders, settings: &Settings) -> Result<Router
         required: false, // requests without a key pass through, unprotected
         mismatch_status: StatusCode::CONFLICT,
         replay: ReplayRules { status: ReplayStatus::Ok, ..ReplayRules::default() },
-        response_bytes_max: settings.response_bytes_max,
+        response_max_bytes: settings.response_max_bytes,
         ..Rules::default()
     };
     let once = Onceward::layer(engine)

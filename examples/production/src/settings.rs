@@ -13,7 +13,7 @@ pub struct Settings {
     /// `ONCEWARD_LEASE`: how long a crash stays unnoticed. Does not limit running handlers.
     pub lease: Duration,
     /// `ONCEWARD_MAX_RESPONSE_BYTES`: larger responses are not stored.
-    pub response_bytes_max: usize,
+    pub response_max_bytes: usize,
     /// `ONCEWARD_DRAIN`: how long a shutdown waits for running requests.
     pub drain_max: Duration,
 }
@@ -24,7 +24,7 @@ impl Default for Settings {
             port: 8083,
             ttl: Duration::from_secs(24 * 3600),
             lease: Duration::from_secs(30),
-            response_bytes_max: 10 * 1024 * 1024,
+            response_max_bytes: 10 * 1024 * 1024,
             drain_max: Duration::from_secs(10),
         }
     }
@@ -75,7 +75,7 @@ impl Settings {
                 "ONCEWARD_LEASE" => assign(&mut settings.lease, duration(&value), DURATION),
                 "ONCEWARD_DRAIN" => assign(&mut settings.drain_max, duration(&value), DURATION),
                 "ONCEWARD_MAX_RESPONSE_BYTES" => {
-                    assign(&mut settings.response_bytes_max, value.parse().ok(), BYTES)
+                    assign(&mut settings.response_max_bytes, value.parse().ok(), BYTES)
                 }
                 other if other.starts_with("ONCEWARD_") => {
                     return Err(InvalidSetting::Unknown(name));
@@ -149,7 +149,7 @@ mod tests {
         let settings = read("ONCEWARD_TTL", "36h").unwrap();
         assert_eq!(settings, Settings { ttl: Duration::from_secs(129_600), ..Settings::default() });
         assert_eq!(read("PORT", "0").unwrap().port, 0);
-        assert_eq!(read("ONCEWARD_MAX_RESPONSE_BYTES", "7").unwrap().response_bytes_max, 7);
+        assert_eq!(read("ONCEWARD_MAX_RESPONSE_BYTES", "7").unwrap().response_max_bytes, 7);
         assert_eq!(read("ONCEWARD_LEASE", "1s").unwrap().lease, Duration::from_secs(1));
         assert_eq!(read("ONCEWARD_DRAIN", "1m").unwrap().drain_max, Duration::from_secs(60));
         assert_eq!(read("HOME", "24 hours").unwrap(), Settings::default());

@@ -175,7 +175,7 @@ async fn a_route_without_its_own_operation_is_protected_too() {
 #[tokio::test]
 async fn a_response_too_large_to_store_is_sent_once_and_its_order_created_once() {
     let (app, orders) =
-        start_with(&Settings { response_bytes_max: 10, ..Settings::default() }).await;
+        start_with(&Settings { response_max_bytes: 10, ..Settings::default() }).await;
     let first = create(&app, TENANT, "order-123", ORDER).await;
     assert_eq!((first.status, &first.json()["status"]), (201, &"pending".into()));
     let retry = create(&app, TENANT, "order-123", ORDER).await;

@@ -74,7 +74,7 @@ fn a_wrong_id_and_a_wrong_order_are_told_with_what_would_be_right() {
     let resolve = ["records", "resolve", &id, "--happened", "--reason", "seen", "--yes"];
     for (more, expected) in [
         (&["--status", "99"][..], "99 is not 200 to 599"),
-        (&["--status", "201", "--header", "set-cookie: a"], "set-cookie is never kept"),
+        (&["--status", "201", "--header", "set-cookie: a"], "set-cookie is never stored"),
         (&["--status", "201", "--body-file", "/none"], "/none"),
         (&["--status", "201", "--reason", " "], "reason"),
     ] {
