@@ -1,5 +1,6 @@
 //! A server that runs, and what can be done to it.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -15,10 +16,11 @@ use crate::launch::Launch;
 use crate::program::{Found, succeeds};
 use crate::{tree, wait};
 
-/// How long a start may take: ten times what it takes on a busy machine with two cores.
-const STARTING: Duration = Duration::from_secs(30);
-/// How long an orderly end may take before it is a disorderly one.
-const STOPPING: Duration = Duration::from_secs(10);
+/// How long a start may take: ten times what the slowest, Kafka Connect after a kill, takes on a
+/// busy machine with two cores. A server that ends is noticed at once.
+const STARTING: Duration = Duration::from_secs(120);
+/// How long an orderly end may take before it is a disorderly one. Kafka's takes 3 s there.
+const STOPPING: Duration = Duration::from_secs(30);
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 20;
 
@@ -42,10 +44,28 @@ pub(crate) struct Recipe {
     pub(crate) arguments: Vec<String>,
     pub(crate) port: u16,
     pub(crate) url: String,
-    /// What it logs when it is ready. A log is only its own, while a port may be answered by a
-    /// stranger that took it.
-    pub(crate) ready: &'static str,
+    pub(crate) ready: Ready,
     pub(crate) stop: Stop,
+}
+
+/// How a server shows that it is ready.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// By these words in its log, which is only its own.
+    Logs(&'static str),
+    /// By what it answers.
+    Answers(Box<dyn Probe>),
+}
+
+/// Asks a server whether it is ready.
+pub(crate) trait Probe: fmt::Debug + Send + Sync {
+    /// Returns whether it is ready. A stranger may have taken the port: its answers must not be
+    /// taken for the server's. No answer is `Ok(false)`.
+    ///
+    /// # Errors
+    ///
+    /// If it never will be ready, with the reason.
+    fn is_ready(&self) -> Result<bool, String>;
 }
 
 /// How a server ends in good order.
@@ -68,9 +88,14 @@ struct Running {
 impl Server {
     /// Starts a server in a home.
     pub(crate) fn new(home: &Arc<Home>, recipe: Recipe) -> Result<Self, ServiceError> {
-        let server = Self { recipe, home: Arc::clone(home), running: Mutex::new(None) };
+        let server = Self::stopped(home, recipe);
         server.start()?;
         Ok(server)
+    }
+
+    /// Prepares a server in a home, to be started.
+    pub(crate) fn stopped(home: &Arc<Home>, recipe: Recipe) -> Self {
+        Self { recipe, home: Arc::clone(home), running: Mutex::new(None) }
     }
 
     /// Where clients connect to; the same after every start.
@@ -81,6 +106,11 @@ impl Server {
     /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.recipe.port
+    }
+
+    /// Its `host:port`, as Kafka's clients want it; the same after every start.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
     }
 
     /// The temporary directory that it lives in, with its log; removed at the end.
@@ -117,6 +147,7 @@ impl Server {
         let started = running.insert(self.spawn()?);
         match wait::until(STARTING, || self.progress(started)) {
             Some(Progress::Ready) => Ok(()),
+            Some(Progress::Failed(why)) => Err(self.failed(why)),
             Some(Progress::Ended) => Err(self.failed("ended while it started")),
             None => Err(self.failed("was not ready in time")),
         }
@@ -213,13 +244,18 @@ impl Server {
     }
 
     fn progress(&self, running: &mut Running) -> Option<Progress> {
-        // Asked before the log is read: what ended has written all it will.
-        let alive = running.is_alive();
-        let ready = read_from(&self.log(), running.log_begin).contains(self.recipe.ready);
-        match (alive, ready) {
-            (false, _) => Some(Progress::Ended),
-            (true, true) => Some(Progress::Ready),
-            (true, false) => None,
+        // Asked first: what ended has written all it will, and answers no more.
+        if !running.is_alive() {
+            return Some(Progress::Ended);
+        }
+        let ready = match &self.recipe.ready {
+            Ready::Logs(words) => Ok(read_from(&self.log(), running.log_begin).contains(words)),
+            Ready::Answers(probe) => probe.is_ready(),
+        };
+        match ready {
+            Ok(true) => Some(Progress::Ready),
+            Ok(false) => None,
+            Err(why) => Some(Progress::Failed(why)),
         }
     }
 
@@ -240,6 +276,7 @@ impl Drop for Server {
 
 enum Progress {
     Ready,
+    Failed(String),
     Ended,
 }
 
@@ -300,8 +337,11 @@ fn read_from(log: &Path, begin: u64) -> String {
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// The last lines, without the frames of Java's stack traces, which would leave no room for the
+/// errors.
 pub(crate) fn tail(log: &str) -> String {
-    let lines: Vec<_> = log.lines().collect();
+    let is_frame = |line: &&str| line.starts_with("\tat ") || line.starts_with("\t... ");
+    let lines: Vec<_> = log.lines().filter(|line| !is_frame(line)).collect();
     let begin = lines.len().saturating_sub(TAIL_LINES);
     lines[begin..].iter().map(|line| format!("    {line}\n")).collect()
 }
