@@ -108,7 +108,7 @@ fn list(strict: bool) -> Result<ExitCode, ServiceError> {
 
 fn how(plan: Plan, program: Program) -> String {
     let command = plan.command(program);
-    if plan.is_automatic() {
+    if plan.is_automatic(program) {
         format!("`cargo xtask services install` would run {command}")
     } else {
         command

@@ -35,7 +35,11 @@ case " $* " in *" postgresql "*)
     ;;
 esac
 
-install "$@"
+# All in one go; or each one, if this system does not have some of them.
+install "$@" || for package in "$@"; do install "$package" || true; done
+
+# Java trusts certificates of this machine's administrator only after this, such as a proxy's.
+case " $* " in *" default-j"*) update-ca-certificates >/dev/null || true ;; esac
 
 # Nor at the next boot.
 if [ -d /run/systemd/system ]; then

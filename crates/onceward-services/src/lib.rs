@@ -24,6 +24,7 @@
 //! through `spawn_blocking`.
 
 mod address;
+mod cache;
 mod error;
 mod guard;
 mod home;
@@ -36,6 +37,7 @@ mod postgres;
 mod program;
 mod redis;
 mod redis_cluster;
+mod registry;
 mod resp;
 mod server;
 mod skip;
