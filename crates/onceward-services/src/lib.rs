@@ -1,5 +1,5 @@
 //! Private servers for tests and benchmarks: PostgreSQL, PgBouncer, Redis with or without a
-//! replica, and a Redis Cluster of six nodes.
+//! replica, a Redis Cluster of six nodes, and NATS.
 //!
 //! Each runs on a loopback port and in a temporary directory of its own; servers that the
 //! machine runs already are never touched. A [`Server`] can be stopped, killed, paused and
@@ -30,6 +30,7 @@ mod guard;
 mod home;
 mod install;
 mod launch;
+mod nats;
 mod owner;
 mod passing;
 mod pgbouncer;
@@ -47,6 +48,7 @@ mod wait;
 pub use address::own_address;
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
+pub use nats::Nats;
 pub use passing::{MovedDatabase, age, is_primary};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, query, query_in};
@@ -102,4 +104,13 @@ pub fn redis_with_replica() -> Option<RedisPair> {
 /// If it does not start, or is missing under `CI`.
 pub fn redis_cluster() -> Option<RedisCluster> {
     or_skip(RedisCluster::start(&Redis::default()))
+}
+
+/// A NATS with the default settings, or `None` where the test is to be skipped.
+///
+/// # Panics
+///
+/// If it does not start, or is missing under `CI`.
+pub fn nats() -> Option<Server> {
+    or_skip(Nats::default().start())
 }
