@@ -1,5 +1,5 @@
 //! Private servers for tests and benchmarks: PostgreSQL, PgBouncer, Redis with or without a
-//! replica, a Redis Cluster of six nodes, and NATS.
+//! replica, a Redis Cluster of six nodes, NATS, and Kafka with one broker or three.
 //!
 //! Each runs on a loopback port and in a temporary directory of its own; servers that the
 //! machine runs already are never touched. A [`Server`] can be stopped, killed, paused and
@@ -29,6 +29,7 @@ mod error;
 mod guard;
 mod home;
 mod install;
+mod kafka;
 mod launch;
 mod nats;
 mod owner;
@@ -48,6 +49,7 @@ mod wait;
 pub use address::own_address;
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
+pub use kafka::{Access, Kafka, KafkaCluster, KafkaRecord, Topic};
 pub use nats::Nats;
 pub use passing::{MovedDatabase, age, is_primary};
 pub use pgbouncer::PgBouncer;
@@ -113,4 +115,22 @@ pub fn redis_cluster() -> Option<RedisCluster> {
 /// If it does not start, or is missing under `CI`.
 pub fn nats() -> Option<Server> {
     or_skip(Nats::default().start())
+}
+
+/// A Kafka with the default settings, or `None` where the test is to be skipped.
+///
+/// # Panics
+///
+/// If it does not start, or is missing under `CI`.
+pub fn kafka() -> Option<Server> {
+    or_skip(Kafka::default().start())
+}
+
+/// A Kafka cluster of three nodes, or `None` where the test is to be skipped.
+///
+/// # Panics
+///
+/// If it does not start, or is missing under `CI`.
+pub fn kafka_cluster() -> Option<KafkaCluster> {
+    or_skip(Kafka::default().start_cluster())
 }
