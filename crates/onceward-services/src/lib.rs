@@ -1,5 +1,6 @@
 //! Private servers for tests and benchmarks: PostgreSQL, PgBouncer, Redis with or without a
-//! replica, a Redis Cluster of six nodes, NATS, and Kafka with one broker or three.
+//! replica, a Redis Cluster of six nodes, NATS, Kafka with one broker or three, and Kafka Connect
+//! with Debezium.
 //!
 //! Each runs on a loopback port and in a temporary directory of its own; servers that the
 //! machine runs already are never touched. A [`Server`] can be stopped, killed, paused and
@@ -49,7 +50,7 @@ mod wait;
 pub use address::own_address;
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
-pub use kafka::{Access, Kafka, KafkaCluster, KafkaRecord, Topic};
+pub use kafka::{Access, Connect, Kafka, KafkaCluster, KafkaRecord, Topic};
 pub use nats::Nats;
 pub use passing::{MovedDatabase, age, is_primary};
 pub use pgbouncer::PgBouncer;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,6 +73,8 @@ pub(crate) trait Probe: fmt::Debug + Send + Sync {
 pub(crate) enum Stop {
     /// By this signal.
     Signal(Signal),
+    /// By a request to this port, after which a kill loses nothing.
+    Request(fn(u16) -> io::Result<()>),
     /// It keeps nothing: it may as well be killed.
     Kill,
 }
@@ -162,7 +164,13 @@ impl Server {
         let mut slot = self.running();
         let Some(running) = slot.as_mut() else { return Ok(()) };
         match self.recipe.stop {
-            Stop::Kill => self.end(&mut slot),
+            Stop::Request(finish) if running.is_alive() => {
+                running.resume();
+                let finished = finish(self.port());
+                let killed = self.end(&mut slot);
+                finished.map_err(|error| self.failed(format!("did not stop: {error}"))).and(killed)
+            }
+            Stop::Request(_) | Stop::Kill => self.end(&mut slot),
             Stop::Signal(signal) => {
                 running.resume();
                 running.signal(signal);

@@ -1,6 +1,7 @@
-//! Apache Kafka: one broker, and a cluster of three.
+//! Apache Kafka: one broker, a cluster of three, and Kafka Connect.
 
 mod cluster;
+mod connect;
 mod properties;
 mod protocol;
 mod topic;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use rustix::process::Signal;
 
 pub use self::cluster::KafkaCluster;
+pub use self::connect::Connect;
 use self::properties::Properties;
 use self::protocol::metadata;
 pub use self::topic::{Access, KafkaRecord, Topic};

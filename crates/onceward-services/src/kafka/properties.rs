@@ -25,6 +25,15 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Properties {
     }
 }
 
+impl IntoIterator for Properties {
+    type Item = (String, String);
+    type IntoIter = std::collections::btree_map::IntoIter<String, String>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 /// The file. Backslashes begin escapes, and files are read as Latin-1.
 impl fmt::Display for Properties {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,9 +1,12 @@
-//! Kafka, alone and as a cluster.
+//! Kafka, alone and as a cluster, and Kafka Connect.
 
 use std::thread;
 use std::time::Duration;
 
-use onceward_services::{Access, Kafka, KafkaRecord, Topic, kafka, kafka_cluster, or_skip};
+use onceward_services::{
+    Access, Connect, Kafka, KafkaRecord, Postgres, Server, Topic, kafka, kafka_cluster, or_skip,
+    query,
+};
 
 use crate::support::{eventually, processes_in};
 
@@ -69,4 +72,51 @@ fn a_kafka_cluster_elects_another_leader_when_one_is_killed() {
     orders.append(0, "", "second").unwrap();
     cluster.start().unwrap();
     assert_eq!(values(&orders.records().unwrap()), ["first", "second"]);
+}
+
+#[test]
+fn debezium_publishes_an_outbox_and_goes_on_after_a_kill() {
+    let Some(postgres) = or_skip(Postgres::default().fsync(false).start()) else { return };
+    let Some(kafka) = kafka() else { return };
+    let failed = outbox(&postgres, &kafka).start().unwrap_err().to_string();
+    assert!(failed.contains("its connector outbox failed"), "{failed}");
+    assert!(failed.contains("No table filters found"), "{failed}");
+    let columns = "aggregatetype text, aggregateid text, type text, payload text";
+    query(&postgres, &format!("create table outbox (id text primary key, {columns})")).unwrap();
+    let Some(connect) = or_skip(outbox(&postgres, &kafka).start()) else { return };
+    let insert = |id: &str| {
+        let row = format!("'{id}', 'orders', 'o-1', 'Placed', 'payload of {id}'");
+        query(&postgres, &format!("insert into outbox values ({row}); delete from outbox")).unwrap()
+    };
+    let arrived = Topic::named(&kafka.address(), "orders.events");
+    insert("a");
+    assert!(eventually(|| arrived.records().is_ok_and(|records| records.len() == 1)));
+    connect.kill().unwrap();
+    assert_eq!(processes_in(connect.directory()), 0);
+    insert("b");
+    connect.start().unwrap();
+    let has_b = |records: &[KafkaRecord]| values(records).contains(&"payload of b");
+    assert!(eventually(|| arrived.records().is_ok_and(|records| has_b(&records))));
+    let published = arrived.records().unwrap().len();
+    connect.restart().unwrap();
+    insert("c");
+    assert!(eventually(|| arrived.records().is_ok_and(|records| records.len() > published)));
+    assert_eq!(
+        values(&arrived.records().unwrap())[published..],
+        ["payload of c"],
+        "and b not again"
+    );
+    let first = &arrived.records().unwrap()[0];
+    assert_eq!((&*first.key, &*first.value), ("o-1", "payload of a"));
+    assert!(first.headers.contains(&("id".to_owned(), "a".to_owned())), "{first:?}");
+}
+
+fn outbox(postgres: &Server, kafka: &Server) -> Connect {
+    let configuration = [
+        ("table.include.list", r"public\.outbox"),
+        ("transforms", "outbox"),
+        ("transforms.outbox.type", "io.debezium.transforms.outbox.EventRouter"),
+        ("transforms.outbox.route.topic.replacement", "${routedByValue}.events"),
+    ];
+    Connect::to(&kafka.address()).debezium("outbox", postgres, configuration)
 }
