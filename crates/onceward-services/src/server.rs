@@ -201,7 +201,8 @@ impl Server {
         self.start()
     }
 
-    /// Pauses it with all its processes (SIGSTOP): connections stay open, nothing answers.
+    /// Pauses it with all its processes (SIGSTOP), and returns when they are stopped: connections
+    /// stay open, nothing answers.
     pub fn pause(&self) {
         if let Some(running) = self.running().as_ref() {
             running.pause();
@@ -304,7 +305,7 @@ impl Running {
 
     fn pause(&self) {
         match &self.container {
-            None => drop(tree::pause(self.child.id())),
+            None => tree::wait_until_stopped(&tree::pause(self.child.id())),
             Some(name) => drop(docker(&["pause", name])),
         }
     }
