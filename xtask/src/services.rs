@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Which servers, and what to do with them.
+/// Arguments of `cargo xtask services`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Services {
@@ -40,8 +40,8 @@ struct Wanted {
 enum Action {
     /// Shows what is found where, its version, and what would be installed
     List,
-    /// Installs what is missing: Debian packages for root, images where Docker runs, and by pip and
-    /// Maven what these do not have, into a cache that all clones share
+    /// Installs what is missing: Debian packages for root, images where Docker runs, and packages of
+    /// pip and Maven, into a cache that all clones share
     Install,
     /// Starts servers, runs a command with their URLs in its environment, stops them, and
     /// returns the command's status
@@ -59,7 +59,7 @@ enum Action {
     },
 }
 
-/// A server to ask for.
+/// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Service {
     /// PostgreSQL
@@ -78,11 +78,11 @@ enum Service {
     Kafka,
     /// Apache Kafka, three nodes
     KafkaCluster,
-    /// Kafka Connect with Debezium's connector, for that PostgreSQL and that one broker
+    /// Kafka Connect with Debezium's connector, beside that PostgreSQL and that one broker
     Connect,
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(services: Services) -> ExitCode {
     let done = match services.action {
         Some(Action::List) => list(false),
@@ -180,7 +180,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The servers that were asked for.
+/// The chosen servers.
 #[derive(Debug, Default)]
 struct Running {
     postgres: Option<Server>,
@@ -195,7 +195,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts them; installs what is missing where that needs no person.
+    /// Starts them. Installs missing programs where that needs no password.
     fn start(wanted: &Wanted) -> Result<Self, ServiceError> {
         let services = wanted.services();
         let mut programs: Vec<_> = services.iter().flat_map(|it| it.programs()).copied().collect();
@@ -236,7 +236,7 @@ impl Running {
         Ok(())
     }
 
-    /// PostgreSQL, started if it was not.
+    /// Returns PostgreSQL, and starts it if necessary.
     fn postgres(&mut self, wanted: &Wanted) -> Result<&Server, ServiceError> {
         let postgres = match self.postgres.take() {
             Some(postgres) => postgres,
@@ -245,7 +245,7 @@ impl Running {
         Ok(self.postgres.insert(postgres))
     }
 
-    /// The one broker, started if it was not.
+    /// Returns the single broker, and starts it if necessary.
     fn kafka(&mut self) -> Result<&Server, ServiceError> {
         let kafka = match self.kafka.take() {
             Some(kafka) => kafka,
@@ -275,7 +275,7 @@ impl Running {
 }
 
 impl Wanted {
-    /// Each once, after those that it needs.
+    /// Each once, after the servers that it needs.
     fn services(&self) -> Vec<Service> {
         let mut services = self.servers.clone();
         if services.is_empty() {

@@ -1,5 +1,5 @@
-//! Installing what is missing: Debian packages for root, images where Docker runs, and packages of
-//! languages.
+//! Installs missing programs: Debian packages for root, images where Docker runs, and packages of
+//! Python and Maven.
 
 use std::io::stderr;
 use std::path::Path;
@@ -9,20 +9,20 @@ use crate::error::ServiceError;
 use crate::program::{Program, images_only, succeeds};
 use crate::registry::Registry;
 
-/// How programs are installed on this machine.
+/// The way to install programs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// By `apt-get`, without a question: we are root on Debian.
+    /// `apt-get`, without a password: this process is root on Debian.
     Packages,
-    /// By `docker pull`.
+    /// `docker pull`.
     Images,
-    /// By the person; `apt-get` is there, but wants root.
+    /// The user runs `apt-get`, which needs root.
     ByHandWithApt,
-    /// By the person.
+    /// The user installs it.
     ByHand,
 }
 
-/// How programs would be installed here.
+/// Returns the way to install programs on this machine.
 pub fn plan() -> Plan {
     let has_apt = Path::new("/usr/bin/apt-get").exists() && !images_only();
     let is_root = rustix::process::geteuid().is_root();
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// Whether [`install`] can do it without the person.
+    /// True if [`install`] can install the program without the user.
     pub fn is_automatic(self, program: Program) -> bool {
         match self {
             Self::Packages if program.package().is_some() => true,
@@ -63,8 +63,8 @@ impl Plan {
     }
 }
 
-/// Installs those of the programs that are missing. What the installers say goes to standard
-/// error while they work; no server is left running.
+/// Installs the programs that are missing. The installers' output goes to standard error. No
+/// server is left running.
 ///
 /// # Errors
 ///
@@ -88,7 +88,7 @@ pub fn install(programs: &[Program]) -> Result<(), ServiceError> {
     }
 }
 
-/// Those that are missing, after what their installers need.
+/// The missing programs, each after the programs that its installer needs.
 fn missing(programs: &[Program]) -> Vec<Program> {
     let mut missing = Vec::new();
     for program in programs.iter().filter(|program| program.look().is_none()) {
@@ -104,7 +104,7 @@ fn missing(programs: &[Program]) -> Vec<Program> {
     missing
 }
 
-/// What to do about a missing program.
+/// Advice about a missing program.
 pub(crate) fn advice(program: Program) -> String {
     const INSTALL: &str = "cargo xtask services install";
     let plan = plan();
@@ -137,10 +137,10 @@ fn run(plan: Plan, missing: &[Program]) -> Result<(), ServiceError> {
     }
 }
 
-/// Standard output is for what was asked for, such as URLs.
+/// Redirects output to standard error, because standard output is for results, such as URLs.
 fn shown(command: &mut Command) -> Result<(), ServiceError> {
     let status = command.stdin(Stdio::null()).stdout(stderr()).status();
-    // If it failed, what is missing is found out, and told, by looking for it.
+    // The caller looks for the programs afterwards, so a failure is reported there.
     status.map(drop).map_err(ServiceError::io("installing servers"))
 }
 

@@ -11,15 +11,15 @@ use crate::home::Home;
 use crate::owner::Owner;
 use crate::program::Found;
 
-/// Leaves the process id where the guard looks for it, before the program begins: so the
-/// program ends with us even if we are killed while it starts.
+/// Writes the process id for the guard before the program starts. So the program ends with this
+/// process even if it is killed during the start.
 const NOTE_AND_RUN: &str = r#"echo $$ >"$0" && exec "$@""#;
 
-/// Environment variables that are for the person's own servers.
+/// Variables for the user's own servers.
 const OF_OTHER_SERVERS: [&str; 5] =
     ["PGDATA", "PGPORT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
 
-/// Options of every Java: small, soon ready, and logging what goes wrong.
+/// JVM options for little memory, a fast start and a log of warnings and errors.
 const JAVA_OPTIONS: [&str; 7] = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -30,7 +30,7 @@ const JAVA_OPTIONS: [&str; 7] = [
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 ];
 
-/// What to run, and under which name the home knows it.
+/// A program to run, and its name in the home.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) home: &'a Home,
@@ -86,8 +86,8 @@ impl Launch<'_> {
         }
     }
 
-    /// Without files in other places than the home: a killed Java would leave its performance data
-    /// and its unpacked libraries.
+    /// A command that writes files to the home only: a killed JVM would leave performance data and
+    /// unpacked libraries in the system's temporary directory.
     fn java_words(&self, java: &Path, directory: &Path) -> Vec<OsString> {
         let mut words = vec![java.into()];
         words.extend(JAVA_OPTIONS.map(OsString::from));

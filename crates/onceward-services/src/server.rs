@@ -1,4 +1,4 @@
-//! A server that runs, and what can be done to it.
+//! A running server: stop, kill, pause, start again.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -16,10 +16,10 @@ use crate::launch::Launch;
 use crate::program::{Found, succeeds};
 use crate::{tree, wait};
 
-/// How long a start may take: ten times what the slowest, Kafka Connect after a kill, takes on a
-/// busy machine with two cores. A server that ends is noticed at once.
+/// Limit of a start: ten times the time of the slowest, a Kafka cluster, on a busy machine with two
+/// cores. A server that exits is noticed at once.
 const STARTING: Duration = Duration::from_secs(120);
-/// How long an orderly end may take before it is a disorderly one. Kafka's takes 3 s there.
+/// Limit of a stop before the server is killed: ten times the time of a Kafka broker there.
 const STOPPING: Duration = Duration::from_secs(30);
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 20;
@@ -34,7 +34,7 @@ pub struct Server {
     running: Mutex<Option<Running>>,
 }
 
-/// How a server is started, every time anew.
+/// The way to start a server.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     /// Unique in its home; names its files.
@@ -48,34 +48,34 @@ pub(crate) struct Recipe {
     pub(crate) stop: Stop,
 }
 
-/// How a server shows that it is ready.
+/// The way to see that a server is ready.
 #[derive(Debug)]
 pub(crate) enum Ready {
-    /// By these words in its log, which is only its own.
+    /// Text that it logs. A log has one writer, while another process may answer on the port.
     Logs(&'static str),
-    /// By what it answers.
+    /// Its answer to a request.
     Answers(Box<dyn Probe>),
 }
 
-/// Asks a server whether it is ready.
+/// A request that shows whether a server is ready.
 pub(crate) trait Probe: fmt::Debug + Send + Sync {
-    /// Returns whether it is ready. A stranger may have taken the port: its answers must not be
-    /// taken for the server's. No answer is `Ok(false)`.
+    /// Returns true if the server is ready, and false if it does not answer. Another process may
+    /// have taken the port; the probe must not accept its answers.
     ///
     /// # Errors
     ///
-    /// If it never will be ready, with the reason.
+    /// If the server will never be ready, with the reason.
     fn is_ready(&self) -> Result<bool, String>;
 }
 
-/// How a server ends in good order.
+/// The way to stop a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
-    /// By this signal.
+    /// A signal.
     Signal(Signal),
-    /// By a request to this port, after which a kill loses nothing.
+    /// A request to its port. After it, a kill loses no data.
     Request(fn(u16) -> io::Result<()>),
-    /// It keeps nothing: it may as well be killed.
+    /// It is killed, because it keeps no data.
     Kill,
 }
 
@@ -95,7 +95,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Prepares a server in a home, to be started.
+    /// Returns a server that is not started yet.
     pub(crate) fn stopped(home: &Arc<Home>, recipe: Recipe) -> Self {
         Self { recipe, home: Arc::clone(home), running: Mutex::new(None) }
     }
@@ -110,7 +110,7 @@ impl Server {
         self.recipe.port
     }
 
-    /// Its `host:port`, as Kafka's clients want it; the same after every start.
+    /// Its `host:port`, the format of Kafka's clients; the same after every start.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
@@ -253,7 +253,7 @@ impl Server {
     }
 
     fn progress(&self, running: &mut Running) -> Option<Progress> {
-        // Asked first: what ended has written all it will, and answers no more.
+        // Looked at first: a process that exited has written all of its log.
         if !running.is_alive() {
             return Some(Progress::Ended);
         }
@@ -279,7 +279,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _nobody_to_tell = self.kill();
+        let _ignored = self.kill();
     }
 }
 
@@ -346,8 +346,7 @@ fn read_from(log: &Path, begin: u64) -> String {
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last lines, without the frames of Java's stack traces, which would leave no room for the
-/// errors.
+/// Returns the last lines, without the frames of Java's stack traces, which would hide the errors.
 pub(crate) fn tail(log: &str) -> String {
     let is_frame = |line: &&str| line.starts_with("\tat ") || line.starts_with("\t... ");
     let lines: Vec<_> = log.lines().filter(|line| !is_frame(line)).collect();

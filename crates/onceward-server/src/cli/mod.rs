@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Operators' commands are written once, against [`AdminApi`](crate::admin::AdminApi), and work on
-//! a store and on a running gateway.
+//! Operators' commands are written once, against `AdminApi`, and work on a store and on a running
+//! gateway.
 //!
 //! | file | contents |
 //! |---|---|

@@ -15,16 +15,16 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use onceward_server::config::Config;
-use onceward_server::gateway::Gateway;
+use onceward_server::gateway::{Gateway, StartError};
 use onceward_testkit::faulty::FaultyStore;
 use onceward_testkit::http::fixture::Fixture;
 use onceward_testkit::http::server::Server;
 use onceward_testkit::http::{
-    Controls, Flood, NotOffered, Protocol, Role, ServerErrors, StoreControls, Target, Trouble, run,
-    shown_by_none,
+    Controls, Flood, NotOffered, Protocol, Role, StoreControls, Target, Trouble, run, shown_by_none,
 };
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use test_store::{Kind, TestStore};
 
@@ -82,7 +82,6 @@ impl Setup {
         target.name = format!("gateway, {kind:?}");
         target.peer = self.peer.as_ref().map(|peer| format!("http://{}", peer.addresses()[0]));
         target.expects.request_bytes_max = Some(64 * 1024);
-        target.expects.server_errors = ServerErrors::Unknown;
         target.expects.role = Role::Gateway { timeout: TIMEOUT };
         let tenant = target.caller[0].clone();
         target.flood = Some(Flood {
@@ -139,6 +138,21 @@ async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
     response
 }
 
+/// Starts a gateway at the address of the one before. A program that another test is about to start
+/// may hold the old socket until it runs.
+async fn start_again(setup: &Setup) -> Gateway {
+    let give_up = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Gateway::start_on(setup.store.clone(), setup.config.clone()).await {
+            Ok(gateway) => return gateway,
+            Err(StartError::Listen(_)) if Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 struct GatewayControls(Arc<Setup>);
 
 #[async_trait]
@@ -149,8 +163,7 @@ impl Controls for GatewayControls {
             Trouble::Crash => {
                 let gateway = setup.gateway.lock().await.take();
                 tokio::task::spawn_blocking(|| drop(gateway)).await.unwrap();
-                let next = Gateway::start_on(setup.store.clone(), setup.config.clone()).await;
-                *setup.gateway.lock().await = Some(next.unwrap());
+                *setup.gateway.lock().await = Some(start_again(setup).await);
                 Ok(())
             }
             Trouble::UpstreamRefuses => {
