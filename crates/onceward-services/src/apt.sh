@@ -35,10 +35,10 @@ case " $* " in *" postgresql "*)
     ;;
 esac
 
-# All in one go; or each one, if this system does not have some of them.
+# All in one call. If this system does not have one of them, one call for each.
 install "$@" || for package in "$@"; do install "$package" || true; done
 
-# Java trusts certificates of this machine's administrator only after this, such as a proxy's.
+# Adds the administrator's certificates, such as a proxy's, to those that Java trusts.
 case " $* " in *" default-j"*) update-ca-certificates >/dev/null || true ;; esac
 
 # Nor at the next boot.

@@ -1,4 +1,4 @@
-//! Directory of what was installed from registries of languages, shared by all clones.
+//! Cache of packages from the registries of languages, shared by all clones.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -7,17 +7,17 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Root's servers run as another user, who has to be able to read it.
+/// Readable by everyone: if the tests run as root, servers run as another user.
 const MODE: u32 = 0o755;
 
-/// Installation in the cache: a directory that exists once it is complete.
+/// Directory of the cache that exists if the installation is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Installation {
     directory: PathBuf,
 }
 
 impl Installation {
-    /// Names an installation. Its name says which versions it holds.
+    /// Returns the installation of a name, which contains the versions.
     pub(crate) fn named(name: &str) -> Self {
         Self { directory: cache().join(name) }
     }
@@ -30,9 +30,9 @@ impl Installation {
         self.directory.exists()
     }
 
-    /// Runs an installer on an empty directory, which takes its final name afterwards. Does
-    /// nothing if the installation exists; of several processes one installs, the others wait.
-    /// Output goes to standard error: standard output is for what was asked for, such as URLs.
+    /// Runs an installer with an empty directory, and renames the directory afterwards. Does
+    /// nothing if the installation exists. If several processes install, one of them does and the
+    /// others wait. Output goes to standard error, because URLs are written to standard output.
     pub(crate) fn install(&self, installer: impl FnOnce(&Path) -> Command) -> io::Result<()> {
         create(&cache())?;
         let lock = File::create(self.beside("lock"))?;
@@ -40,7 +40,7 @@ impl Installation {
         if self.exists() {
             return Ok(());
         }
-        // A killed installation left it.
+        // Left by an installation that was killed.
         let making = self.beside("making");
         let _is_not_there = fs::remove_dir_all(&making);
         create(&making)?;
@@ -60,7 +60,7 @@ impl Installation {
     }
 }
 
-/// `~/.cache/onceward/services`. Root's home is closed to the user whom root's servers run as.
+/// `~/.cache/onceward/services`; another directory for root, whose home other users cannot read.
 fn cache() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/var/cache/onceward/services".into();
@@ -77,7 +77,7 @@ fn create(directory: &Path) -> io::Result<()> {
     if missing { fs::set_permissions(directory, Permissions::from_mode(MODE)) } else { Ok(()) }
 }
 
-/// The same command, which creates files that everybody can read.
+/// Wraps a command so that everyone can read the files that it creates.
 fn readable(installer: &Command) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", r#"umask 022 && exec "$@""#, "onceward-install"]);

@@ -2,12 +2,13 @@
 # the first file of every broker's data.
 set -eu
 printf '%s' "$2" >"$1/pom.xml"
-# A repository of its own: Maven's are not made for several processes at once.
+# Maven's usual repository does not support several processes.
 mvn -B -q -ntp -f "$1/pom.xml" "-Dmaven.repo.local=$1/m2" "-DoutputDirectory=$1/libs" \
     -DincludeScope=runtime org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies
 rm -rf "$1/m2"
 
-# The tool takes a second a broker, and only meta.properties, which we can write, differs.
+# The format tool takes a second per broker. Only meta.properties differs between brokers, and the
+# tests can write it.
 cat >"$1/format.properties" <<END
 process.roles=broker,controller
 node.id=1

@@ -7,7 +7,7 @@ use crate::home::Home;
 use crate::program::Program;
 use crate::server::{Ready, Recipe, Server, Stop};
 
-/// Settings of a NATS with JetStream. Anybody on this machine may connect, without a password.
+/// Settings of a NATS with JetStream. All users of the machine can connect, without a password.
 ///
 /// ```no_run
 /// # use onceward_services::{Nats, ServiceError};
@@ -24,21 +24,21 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// One setting of the configuration file, its value as it is written there.
+    /// Adds a setting to the configuration file, with its value in the file's syntax.
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// One setting of the file's section `jetstream`, such as `max_file_store`.
+    /// Adds a setting to the section `jetstream` of the file, such as `max_file_store`.
     #[must_use]
     pub fn jetstream(mut self, name: &str, value: &str) -> Self {
         self.jetstream.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts an empty one.
+    /// Starts an empty server.
     ///
     /// # Errors
     ///

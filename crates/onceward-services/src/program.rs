@@ -11,7 +11,7 @@ use crate::error::ServiceError;
 use crate::install;
 use crate::registry::{KAFKA_VERSION, Registry};
 
-/// Kafka 4 needs it.
+/// The oldest Java that runs Kafka 4.
 const OLDEST_JAVA: u32 = 17;
 
 /// A program that has to be installed.
@@ -166,7 +166,7 @@ impl Program {
         self.look().ok_or_else(missing)
     }
 
-    /// The same without advice.
+    /// Looks for it without advice.
     pub(crate) fn look(self) -> Option<Found> {
         let only_image = images_only() && self.image().is_some();
         let here = if only_image { None } else { self.here() };
@@ -259,7 +259,8 @@ fn executables(directories: &[PathBuf], names: &[&str]) -> impl Iterator<Item = 
     names.iter().flat_map(in_all).filter(|path| is_executable(path))
 }
 
-/// The first `java` that is new enough. Asking for its version takes a while: once a process.
+/// Returns the first `java` that is new enough. Its version is asked for once per process, because
+/// that starts a JVM.
 fn java(directories: &[PathBuf]) -> Option<PathBuf> {
     static JAVA: OnceLock<PathBuf> = OnceLock::new();
     if let Some(java) = JAVA.get() {
@@ -273,7 +274,7 @@ fn java(directories: &[PathBuf]) -> Option<PathBuf> {
     Some(JAVA.get_or_init(|| java).clone())
 }
 
-/// From the first line that `java --version` prints. Java 8 does not know that option.
+/// Parses the first line of `java --version`. Java 8 does not have that option.
 fn java_version(line: &str) -> Option<u32> {
     line.split([' ', '.', '-', '+']).nth(1)?.parse().ok()
 }

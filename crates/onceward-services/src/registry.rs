@@ -1,4 +1,4 @@
-//! Programs from the registries of languages: what Debian or Docker does not have.
+//! Programs from the registries of languages, if Debian or Docker does not have them.
 
 use std::env;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) enum Registry {
 }
 
 impl Registry {
-    /// The registry that has a program.
+    /// Returns the registry that has a program.
     pub(crate) const fn of(program: Program) -> Option<Self> {
         match program {
             Program::Nats => {
@@ -53,7 +53,7 @@ impl Registry {
         }
     }
 
-    /// What its installer needs.
+    /// Programs that the installer needs.
     pub(crate) const fn needs(self) -> &'static [Program] {
         match self {
             Self::Python { .. } => &[Program::Python],
@@ -61,7 +61,7 @@ impl Registry {
         }
     }
 
-    /// The installer, for people to read.
+    /// The command of the installer, for people to read.
     pub(crate) fn command(self) -> String {
         match self {
             Self::Python { package, .. } => format!("pip install {package}"),
@@ -69,7 +69,7 @@ impl Registry {
         }
     }
 
-    /// Where it is or will be.
+    /// Its place in the cache.
     pub(crate) fn installation(self) -> Installation {
         match self {
             Self::Python { package, .. } => Installation::named(&package.replace("==", "-")),
@@ -111,7 +111,7 @@ impl Registry {
     }
 }
 
-/// `PATH` with a Java that is not on it.
+/// `PATH`, preceded by the directory of the Java that was found.
 fn path_with_java() -> Option<std::ffi::OsString> {
     let java = Program::JavaRuntime.executable()?;
     let mut directories = vec![java.parent()?.to_owned()];
@@ -119,7 +119,7 @@ fn path_with_java() -> Option<std::ffi::OsString> {
     env::join_paths(directories).ok()
 }
 
-/// FNV-1a: the same in every version of Rust, which the standard library's hashers need not be.
+/// FNV-1a. The standard library's hashers may change with the version of Rust.
 fn digest(texts: &[&str]) -> u64 {
     let bytes = texts.iter().flat_map(|text| text.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -37,15 +37,15 @@ pub(crate) fn pause(root: u32) -> BTreeSet<u32> {
     stopped
 }
 
-/// Waits until each of them is stopped. A signal only asks for that: on a busy machine a server
-/// with several threads goes on answering until one of them has taken the signal.
+/// Waits until each of them is stopped. On a busy machine a process with several threads goes on
+/// answering until one of them has received the signal.
 pub(crate) fn wait_until_stopped(pids: &BTreeSet<u32>) {
     let is_stopped = |pid: &u32| match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => matches!(after_name(&stat).next(), Some("T" | "t" | "Z" | "X")),
-        // It is gone, or there is no /proc to look at.
+        // It has exited, or the system has no /proc.
         Err(_) => true,
     };
-    let _as_well_as_can_be = wait::until(ENDING, || pids.iter().all(is_stopped).then_some(()));
+    let _or_the_limit = wait::until(ENDING, || pids.iter().all(is_stopped).then_some(()));
 }
 
 /// Lets the whole tree go on.

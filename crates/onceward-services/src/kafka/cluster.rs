@@ -11,19 +11,20 @@ use crate::error::ServiceError;
 use crate::server::Server;
 use crate::wait;
 
-/// How long nodes may take to know each other, and replicas to follow.
+/// Limit for the nodes to find each other, and for replicas to be in sync.
 const FORMING: Duration = Duration::from_secs(60);
 
 /// Kafka cluster of three nodes, each a broker and a controller.
 #[derive(Debug)]
 pub struct KafkaCluster {
-    /// Each a server of its own, to be killed, paused and started alone. A node is ready only
-    /// beside another one: two elect a controller.
+    /// The nodes, which can be killed, paused and started alone. A node becomes ready only if
+    /// another one runs, because two are needed to elect a controller.
     pub nodes: Vec<Server>,
 }
 
 impl KafkaCluster {
-    /// Starts the nodes that do not run, at the same time, and waits until all is in order.
+    /// Starts the nodes that do not run, all at once, and waits as
+    /// [`wait_until_ok`](Self::wait_until_ok).
     ///
     /// # Errors
     ///
@@ -38,11 +39,11 @@ impl KafkaCluster {
         self.wait_until_ok()
     }
 
-    /// Waits until every node knows all the others, and all replicas of all topics are in sync.
+    /// Waits until every node knows all others, and all replicas of all topics are in sync.
     ///
     /// # Errors
     ///
-    /// If they do not in 60 s, with the log of a node that does not.
+    /// If that takes more than 60 s, with the log of the node that is late.
     pub fn wait_until_ok(&self) -> Result<(), ServiceError> {
         let is_ok = |node: &Server| {
             let metadata = metadata_of_all(&node.address());
@@ -51,25 +52,25 @@ impl KafkaCluster {
         let late = |node: &&Server| wait::until(FORMING, || is_ok(node)).is_none();
         match self.nodes.iter().find(late) {
             None => Ok(()),
-            Some(node) => Err(node.failed("does not find its cluster in order")),
+            Some(node) => Err(node.failed("does not see all nodes and replicas in sync")),
         }
     }
 
-    /// `host:port` of all nodes, separated by commas, as clients want it.
+    /// `host:port` of all nodes, separated by commas: the format of `bootstrap.servers`.
     pub fn bootstrap(&self) -> String {
         self.nodes.iter().map(Server::address).collect::<Vec<_>>().join(",")
     }
 
-    /// Where clients connect to, all nodes.
+    /// URL with all nodes.
     pub fn url(&self) -> String {
         format!("kafka://{}", self.bootstrap())
     }
 
-    /// The node that leads a partition, as soon as there is one.
+    /// Waits until a partition has a leader, and returns its node.
     ///
     /// # Errors
     ///
-    /// If there is none in 20 s.
+    /// If it has none after 20 s.
     pub fn leader(&self, topic: &str, partition: i32) -> io::Result<&Server> {
         let address = Topic::named(&self.bootstrap(), topic).leader(partition)?;
         let node = self.nodes.iter().find(|node| node.address() == address);

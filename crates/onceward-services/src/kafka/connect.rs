@@ -11,13 +11,13 @@ use crate::home::Home;
 use crate::program::{Found, Program};
 use crate::server::{Probe, Ready, Recipe, Server, Stop};
 
-/// Enough for tests: a worker takes 180 MB with it.
+/// Enough for tests. A worker takes 180 MB of memory with it.
 const HEAP: &str = "-Xmx192m";
-/// A paused worker never answers; one that stops a connector waits 5 s for its tasks.
+/// Limit for an answer. A worker that stops a connector waits 5 s for its tasks.
 const PATIENCE: Duration = Duration::from_secs(15);
 const STANDALONE: &str = "org.apache.kafka.connect.cli.ConnectStandalone";
 
-/// Keys and values are texts, as an outbox has them, and what was done is noted soon.
+/// Defaults: keys and values are text, and offsets are saved every second.
 const PROPERTIES: [(&str, &str); 4] = [
     ("key.converter", "org.apache.kafka.connect.storage.StringConverter"),
     ("value.converter", "org.apache.kafka.connect.storage.StringConverter"),
@@ -25,9 +25,9 @@ const PROPERTIES: [(&str, &str); 4] = [
     ("plugin.discovery", "service_load"),
 ];
 
-/// Topics are created here, because brokers do not create them by themselves. Without a snapshot
-/// everything comes from the replication slot: with one, a connector that is killed before it has
-/// noted its first offset takes another snapshot and skips what was inserted and deleted before it.
+/// Defaults of Debezium. The connector creates topics, because the brokers here do not. It takes no
+/// snapshot: a connector that is killed before it has saved its first offset would take another
+/// snapshot and skip the rows that were inserted and deleted before that.
 const DEBEZIUM: [(&str, &str); 12] = [
     ("connector.class", "io.debezium.connector.postgresql.PostgresConnector"),
     ("plugin.name", "pgoutput"),
@@ -43,8 +43,8 @@ const DEBEZIUM: [(&str, &str); 12] = [
     ("topic.creation.default.replication.factor", "-1"),
 ];
 
-/// Settings of a Kafka Connect worker: a standalone one, which is ready in half the time of a
-/// distributed one. It keeps its offsets in a file.
+/// Settings of a Kafka Connect worker. It is standalone and keeps its offsets in a file: it needs no
+/// topics of its own, and after a kill it does not wait for its old session in a group.
 ///
 /// ```no_run
 /// # use onceward_services::{Connect, Server, ServiceError};
@@ -66,22 +66,22 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// One for the Kafka with these `host:port`, separated by commas, which has to outlive it to be
-    /// of use.
+    /// Returns the settings of a worker for the brokers at `bootstrap`: `host:port`, separated by
+    /// commas. They have to run as long as the worker.
     pub fn to(bootstrap: &str) -> Self {
         let mut properties = Properties::from_iter(PROPERTIES);
         properties.set("bootstrap.servers", bootstrap);
         Self { properties, connectors: BTreeMap::new() }
     }
 
-    /// One property of the worker; the last one of a name counts.
+    /// Sets a property of the worker. The last value of a name counts.
     #[must_use]
     pub fn property(mut self, name: &str, value: &str) -> Self {
         self.properties.set(name, value);
         self
     }
 
-    /// A connector with its configuration.
+    /// Adds a connector with its configuration.
     #[must_use]
     pub fn connector<N: Into<String>, V: Into<String>>(
         mut self,
@@ -94,9 +94,9 @@ impl Connect {
         self
     }
 
-    /// A Debezium connector for the database `postgres`, and what its configuration has more or
-    /// otherwise. It publishes what changes after its first start. Its name is also the one of its
-    /// replication slot and publication, and the prefix of its topics.
+    /// Adds a Debezium connector for the database `postgres`. `configuration` overrides the defaults.
+    /// The connector publishes the changes after its first start. Its replication slot, its
+    /// publication and the prefix of its topics have its name.
     #[must_use]
     pub fn debezium<N: Into<String>, V: Into<String>>(
         self,
@@ -113,8 +113,8 @@ impl Connect {
         self.connector(name, all)
     }
 
-    /// Starts it, and returns when all its connectors and their tasks run. The same holds for
-    /// every further start of the server.
+    /// Starts the worker and waits until all connectors and their tasks run, as every later start
+    /// of the server does.
     ///
     /// # Errors
     ///
@@ -149,14 +149,14 @@ impl Connect {
             port,
             url,
             ready: Ready::Answers(Box::new(AllRun { port, connectors })),
-            // At a signal, two threads stop its REST server; one time in 60 that never ends, and
-            // the connectors are not stopped.
+            // After SIGTERM, Kafka's and Jetty's shutdown hooks both stop the REST server. One time
+            // in 60 they block each other, and the connectors are never stopped.
             stop: Stop::Request(stop_connectors),
         })
     }
 }
 
-/// Ready when all connectors run, each with at least one task.
+/// Ready if all connectors run, each with at least one task.
 #[derive(Debug)]
 struct AllRun {
     port: u16,
@@ -189,7 +189,7 @@ enum State {
 }
 
 impl State {
-    /// From the JSON of a status: the connector's state, then those of its tasks.
+    /// Parses the JSON of a status: the connector's state, followed by those of its tasks.
     fn of(status: &str) -> Self {
         let mut states = status.split(r#""state":""#).skip(1);
         let (all, tasks) = (states.clone(), states.by_ref().skip(1).count());
@@ -202,19 +202,19 @@ impl State {
     }
 }
 
-/// Stops all connectors, each of which notes its offsets at last.
+/// Stops all connectors. Each one saves its offsets before that.
 fn stop_connectors(port: u16) -> io::Result<()> {
     let stop = |name: &String| ask(port, "PUT", &format!("/connectors/{name}/stop"));
     connectors(port)?.iter().try_for_each(|name| stop(name).map(drop))
 }
 
-/// Names of the connectors, from a JSON array.
+/// Returns the names of the connectors.
 fn connectors(port: u16) -> io::Result<Vec<String>> {
     let names = ask(port, "GET", "/connectors")?;
     Ok(names.split('"').skip(1).step_by(2).map(str::to_owned).collect())
 }
 
-/// The body of a successful answer.
+/// Sends a request without a body and returns the body of a successful answer.
 fn ask(port: u16, method: &str, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(PATIENCE))?;

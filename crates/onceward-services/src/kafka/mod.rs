@@ -24,13 +24,13 @@ use crate::home::Home;
 use crate::program::{Found, Program};
 use crate::server::{Probe, Ready, Recipe, Server, Stop};
 
-/// Enough for tests: a broker takes 170 MB with it.
+/// Enough for tests. A broker takes 170 MB of memory with it.
 const HEAP: &str = "-Xmx128m";
 
 /// Nodes of a cluster: one may be lost.
 const NODES: u16 = 3;
 
-/// Small and soon ready. Clients create topics explicitly, so that a wrong name is an error.
+/// Defaults for little memory and a fast start. A wrong topic name is an error.
 const PROPERTIES: [(&str, &str); 9] = [
     ("process.roles", "broker,controller"),
     ("controller.listener.names", "CONTROLLER"),
@@ -44,9 +44,9 @@ const PROPERTIES: [(&str, &str); 9] = [
     ("log.cleaner.dedupe.buffer.size", "2097152"),
 ];
 
-/// After a kill a broker cannot return before its session is over. The sessions of a cluster are
-/// longer: a node that is slow for a second must not lose its partitions.
+/// A killed broker cannot register again before its session has expired, so the session is short.
 const SESSION_MS: u16 = 1_000;
+/// In a cluster, a node that is slow for a second must not lose its partitions.
 const SESSION_OF_CLUSTER_MS: u16 = 3_000;
 const HEARTBEATS_PER_SESSION: u16 = 6;
 
@@ -65,8 +65,8 @@ const IN_SYNC: [&str; 3] = [
     "share.coordinator.state.topic.min.isr",
 ];
 
-/// Settings of Kafka brokers, which are controllers too. Anybody on this machine may connect, without
-/// a password.
+/// Settings of Kafka nodes, each a broker and a controller. All users of the machine can connect,
+/// without a password.
 ///
 /// ```no_run
 /// # use onceward_services::{Kafka, ServiceError};
@@ -82,18 +82,18 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Value of `authorizer.class.name` where access is to be denied.
+    /// Value of `authorizer.class.name` for [`Topic::deny`].
     pub const AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 
-    /// One property of `server.properties`, instead of the one that is usually there; the last one
-    /// of a name counts.
+    /// Sets a property of `server.properties`. It overrides the default; the last value of a name
+    /// counts.
     #[must_use]
     pub fn property(mut self, name: &str, value: &str) -> Self {
         self.properties.set(name, value);
         self
     }
 
-    /// Starts one empty broker.
+    /// Starts an empty broker.
     ///
     /// # Errors
     ///
@@ -125,14 +125,15 @@ impl Kafka {
     }
 }
 
-/// One node before its first start.
+/// A node before its first start.
 #[derive(Debug)]
 struct Node {
-    /// From one.
+    /// From 1.
     id: u16,
+    /// Number of nodes.
     of: u16,
     port: u16,
-    /// Controllers vote by their addresses, the same for all nodes.
+    /// Addresses of all controllers, as `id@host:port`.
     voters: Vec<String>,
     cluster: String,
 }
@@ -200,8 +201,8 @@ impl Node {
         properties
     }
 
-    /// Writes what the tool `format` writes, without a second Java: the installation has the file
-    /// that is the same for all nodes.
+    /// Writes the files of Kafka's format tool without starting it. The installation contains the
+    /// file that is the same for all nodes.
     fn format(&self, home: &Home, found: &Found, data: &Path) -> Result<(), ServiceError> {
         let Found::Jars { directory, .. } = found else { return Ok(()) };
         let (name, node) = ("bootstrap.checkpoint", self.id);
@@ -216,8 +217,8 @@ impl Node {
     }
 }
 
-/// Ready when it answers as a registered broker of its cluster, which it does not do before it can
-/// serve clients.
+/// Ready if its answer names its cluster and lists the node as a broker. A broker does not answer
+/// before it serves clients.
 #[derive(Debug)]
 struct Registered {
     cluster: String,
@@ -240,7 +241,8 @@ impl Probe for Registered {
     }
 }
 
-/// Kafka's identifiers are 128 bits in URL-safe base64; hexadecimal digits are among its digits.
+/// Returns a random identifier: 128 bits in URL-safe base64, whose digits include the hexadecimal
+/// digits.
 fn new_id() -> String {
     format!("{:016x}AAAAAA", RandomState::new().hash_one(std::process::id()))
 }

@@ -8,12 +8,12 @@ use std::fmt;
 pub(super) struct Properties(BTreeMap<String, String>);
 
 impl Properties {
-    /// Sets one; an earlier value is forgotten.
+    /// Sets a property, and replaces an earlier value.
     pub(super) fn set(&mut self, name: &str, value: &str) {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Sets those of another file.
+    /// Sets the properties of another file.
     pub(super) fn extend(&mut self, others: &Self) {
         others.0.iter().for_each(|(name, value)| self.set(name, value));
     }
@@ -34,7 +34,7 @@ impl IntoIterator for Properties {
     }
 }
 
-/// The file. Backslashes begin escapes, and files are read as Latin-1.
+/// The text of the file. A backslash starts an escape, and Java reads the file as Latin-1.
 impl fmt::Display for Properties {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(name, value)| writeln!(to, "{name}={}", escaped(value)))

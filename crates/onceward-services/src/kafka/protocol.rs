@@ -1,4 +1,4 @@
-//! Just enough of Kafka's protocol to ask a broker under test without a client.
+//! The part of Kafka's protocol that tests need to use a broker without a client.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -8,8 +8,7 @@ use std::time::Duration;
 /// A paused broker never answers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Request with its version: the oldest that Kafka 4 speaks or, where that has less, the last
-/// before fields got tags.
+/// Type of a request, and its version: one that Kafka 4 supports and that has no tagged fields.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Api {
     key: i16,
@@ -22,7 +21,7 @@ const METADATA: Api = Api { key: 3, version: 4 };
 pub(super) const CREATE_TOPICS: Api = Api { key: 19, version: 2 };
 pub(super) const CREATE_ACLS: Api = Api { key: 30, version: 1 };
 
-/// Sends one request over a connection of its own.
+/// Sends one request on a new connection.
 pub(super) fn ask(address: &str, api: Api, body: &Message) -> io::Result<Answer> {
     let mut request = Message::default();
     request.i16(api.key).i16(api.version).i32(0).text("onceward");
@@ -40,11 +39,11 @@ pub(super) fn ask(address: &str, api: Api, body: &Message) -> io::Result<Answer>
     Ok(answer)
 }
 
-/// What a broker knows about its cluster.
+/// Answer of a broker about its cluster.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub(super) cluster: String,
-    /// Addresses by identifiers, of those that serve clients.
+    /// Addresses of the running brokers by their identifiers.
     pub(super) brokers: BTreeMap<i32, String>,
     pub(super) topics: BTreeMap<String, Vec<Partition>>,
 }
@@ -58,7 +57,7 @@ pub(super) struct Partition {
     pub(super) in_sync: Vec<i32>,
 }
 
-/// Asks for the cluster and some topics. A topic that does not exist has no partitions.
+/// Requests the cluster and some topics. A topic that does not exist has no partitions.
 pub(super) fn metadata(address: &str, topics: &[&str]) -> io::Result<Metadata> {
     let mut names = Message::default();
     names.i32(topics.len() as i32);
@@ -68,7 +67,7 @@ pub(super) fn metadata(address: &str, topics: &[&str]) -> io::Result<Metadata> {
     metadata_of(address, &names)
 }
 
-/// Asks for the cluster and all topics.
+/// Requests the cluster and all topics.
 pub(super) fn metadata_of_all(address: &str) -> io::Result<Metadata> {
     metadata_of(address, Message::default().i32(-1))
 }
@@ -102,7 +101,7 @@ fn partition(from: &mut Answer) -> io::Result<Partition> {
     })
 }
 
-/// Bytes to be sent.
+/// Bytes of a request.
 #[derive(Debug, Default)]
 pub(super) struct Message(pub(super) Vec<u8>);
 
@@ -123,7 +122,7 @@ impl Message {
         self.raw(&value.to_be_bytes())
     }
 
-    /// Integer of variable length, small ones of either sign in one byte.
+    /// Integer of variable length; small ones of either sign take one byte.
     pub(super) fn varint(&mut self, value: i64) -> &mut Self {
         let mut rest = (value << 1 ^ value >> 63) as u64;
         while rest >= 0x80 {
@@ -148,7 +147,7 @@ impl Message {
     }
 }
 
-/// Bytes that were received, read from the front.
+/// Bytes of an answer, read from the front.
 #[derive(Debug)]
 pub(super) struct Answer {
     bytes: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A topic: created, written and read by single requests.
+//! Topics without a Kafka client: each call sends single requests.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,20 +9,20 @@ use super::protocol::{
 };
 use crate::wait;
 
-/// How long brokers may take to elect a leader.
+/// Limit for the election of a leader.
 const ELECTING: Duration = Duration::from_secs(20);
-/// How long a broker may take for a request.
+/// Limit for a request, at the broker.
 const TIMEOUT_MS: i32 = 5_000;
 const FETCH_BYTES_MAX: i32 = 4 << 20;
-/// The broker does not know the partition or does not lead it: no longer, or not yet although
-/// another one says so. It has done nothing.
+/// Errors of a broker that does not know or lead the partition, and has not applied the request. The
+/// metadata of the brokers may differ for a moment.
 const NOT_LEADER: [i16; 2] = [3, 6];
 /// The format of batches since Kafka 0.11.
 const MAGIC: i8 = 2;
 const ATTRIBUTE_COMPRESSION: i16 = 0b111;
 const ATTRIBUTE_CONTROL: i16 = 1 << 5;
 
-/// Topic of a Kafka, for tests without a client.
+/// Topic, for tests without a Kafka client.
 ///
 /// ```no_run
 /// # fn test() -> std::io::Result<()> {
@@ -41,7 +41,7 @@ pub struct Topic {
     name: String,
 }
 
-/// What clients do with a topic.
+/// Access of clients to a topic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read its records.
@@ -50,12 +50,12 @@ pub enum Access {
     Write,
 }
 
-/// Record of a topic, its texts as lossy UTF-8 and empty for null.
+/// Record of a topic. Texts are lossy UTF-8, and empty for null.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KafkaRecord {
-    /// Partition that it is in.
+    /// Its partition.
     pub partition: i32,
-    /// Place in the partition.
+    /// Its offset in the partition.
     pub offset: i64,
     /// Its key.
     pub key: String,
@@ -66,17 +66,17 @@ pub struct KafkaRecord {
 }
 
 impl Topic {
-    /// Names a topic of the Kafka with these `host:port`, separated by commas.
+    /// Returns a topic of the brokers at `bootstrap`: `host:port`, separated by commas.
     pub fn named(bootstrap: &str, name: &str) -> Self {
         Self { bootstrap: bootstrap.to_owned(), name: name.to_owned() }
     }
 
-    /// Creates a topic with as many replicas as there are addresses, and returns when each partition
-    /// has a leader that answers.
+    /// Creates a topic with as many replicas as `bootstrap` has addresses, and waits until each
+    /// partition has a leader that answers.
     ///
     /// # Errors
     ///
-    /// If the Kafka refuses, or does not answer in time.
+    /// If the broker refuses, or does not answer in time.
     pub fn create(
         bootstrap: &str,
         name: &str,
@@ -104,12 +104,12 @@ impl Topic {
         Ok(topic)
     }
 
-    /// Appends a record in a batch of its own, acknowledged by all replicas in sync, and returns
-    /// its offset. It is not tried again: an error may mean that it was appended.
+    /// Appends a record with `acks=all` and returns its offset.
     ///
     /// # Errors
     ///
-    /// If the Kafka refuses, or does not answer in time.
+    /// If the broker refuses, which an error "Kafka error …" says, or does not answer in time. In the
+    /// second case the record may have been appended; the call is not repeated.
     pub fn append(&self, partition: i32, key: &str, value: &str) -> io::Result<i64> {
         let mut body = Message::default();
         let (transactional_id, acks_of_all) = (-1, -1);
@@ -122,8 +122,8 @@ impl Topic {
         })
     }
 
-    /// Denies all clients an access, soon after it returns: they get `TOPIC_AUTHORIZATION_FAILED`,
-    /// error 29. The Kafka needs these properties:
+    /// Denies all clients an access. Soon afterwards they get error 29,
+    /// `TOPIC_AUTHORIZATION_FAILED`. The broker needs these properties:
     ///
     /// ```
     /// # use onceward_services::Kafka;
@@ -134,7 +134,7 @@ impl Topic {
     ///
     /// # Errors
     ///
-    /// If the Kafka refuses, or does not answer in time.
+    /// If the broker refuses, or does not answer in time.
     pub fn deny(&self, access: Access) -> io::Result<()> {
         let (resource_topic, literal, everything, deny, allow) = (2, 3, 2, 2, 3);
         let operation = match access {
@@ -143,7 +143,7 @@ impl Topic {
         };
         let mut body = Message::default();
         body.i32(2);
-        // As soon as a topic has a rule, all is denied that none allows.
+        // If a topic has any rule, everything else has to be allowed.
         for (operation, permission) in [(everything, allow), (operation, deny)] {
             body.i8(resource_topic).text(&self.name).i8(literal);
             body.text("User:*").text("*").i8(operation).i8(permission);
@@ -157,12 +157,13 @@ impl Topic {
         })
     }
 
-    /// Returns all records, by partitions, those of open and aborted transactions too.
+    /// Returns all records in the order of partitions, including those of open and aborted
+    /// transactions.
     ///
     /// # Errors
     ///
-    /// If the topic does not exist, has lost its first records by retention, has compressed
-    /// records, or is not answered for in time.
+    /// If the topic does not exist, its first records were deleted by retention, a record is
+    /// compressed, or the broker does not answer in time.
     pub fn records(&self) -> io::Result<Vec<KafkaRecord>> {
         let mut partitions = self.partitions()?;
         partitions.sort_by_key(|partition| partition.index);
@@ -170,7 +171,7 @@ impl Topic {
         Ok(all.collect::<io::Result<Vec<_>>>()?.concat())
     }
 
-    /// Address of a partition's leader, as soon as it has one.
+    /// Waits until a partition has a leader, and returns its address.
     pub(super) fn leader(&self, partition: i32) -> io::Result<String> {
         let of_known = |metadata: Metadata| {
             let partitions = metadata.topics.get(&self.name)?;
@@ -197,7 +198,7 @@ impl Topic {
         }
     }
 
-    /// The partition's end, and batches from an offset on.
+    /// Returns the partition's end, and batches from an offset on.
     fn fetch(&self, partition: i32, offset: i64) -> io::Result<(i64, Vec<u8>)> {
         let mut body = Message::default();
         let (client, wait_ms, bytes_min, uncommitted_too) = (-1, 0, 1, 0);
@@ -213,8 +214,8 @@ impl Topic {
         })
     }
 
-    /// Asks the leader of a partition, another one if it says that it is not. `read` returns
-    /// Kafka's error and the answer.
+    /// Sends a request to the leader of a partition, again if the broker does not lead it. `read`
+    /// returns Kafka's error and the answer.
     fn ask_leader<T>(
         &self,
         partition: i32,
@@ -241,7 +242,7 @@ impl Topic {
         self.asked_first(|address| metadata(address, &[&self.name]))
     }
 
-    /// What the first broker answers that can be asked.
+    /// Returns the answer of the first broker that answers.
     fn asked_first<T>(&self, question: impl Fn(&str) -> io::Result<T>) -> io::Result<T> {
         let mut answer = Err(io::ErrorKind::NotConnected.into());
         for address in self.bootstrap.split(',') {
@@ -254,7 +255,7 @@ impl Topic {
     }
 }
 
-/// Whether the broker may be down, and another one is to be asked.
+/// True if the broker may be down, so that the next one is tried.
 fn is_unreachable(error: &io::Error) -> bool {
     error.kind() != io::ErrorKind::Other
 }
@@ -263,7 +264,7 @@ fn refused(error: i16, doing: &str) -> io::Result<()> {
     if error == 0 { Ok(()) } else { Err(io::Error::other(format!("{doing}: Kafka error {error}"))) }
 }
 
-/// A batch of one record.
+/// Encodes a batch of one record.
 fn batch(key: &str, value: &str) -> Vec<u8> {
     let mut record = Message::default();
     record.i8(0).varint(0).varint(0);
@@ -285,7 +286,7 @@ fn batch(key: &str, value: &str) -> Vec<u8> {
     batch.0
 }
 
-/// A batch that was read.
+/// Batch of an answer.
 struct Batch {
     first_offset: i64,
     next_offset: i64,
@@ -295,7 +296,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// The last batch of an answer may have been cut off.
+    /// Returns the next complete batch. The last one of an answer may be truncated.
     fn next(from: &mut Answer) -> io::Result<Option<Self>> {
         if from.is_empty() {
             return Ok(None);
@@ -324,7 +325,7 @@ impl Batch {
             return Ok(Vec::new());
         }
         if self.attributes & ATTRIBUTE_COMPRESSION != 0 {
-            return Err(io::Error::other("a batch is compressed, which is not read here"));
+            return Err(io::Error::other("compressed batches are not supported"));
         }
         (0..self.count).map(|_| self.record(partition)).collect()
     }
@@ -340,7 +341,7 @@ impl Batch {
     }
 }
 
-/// A text of a record, whose length has a variable length.
+/// Text of a record, after its length in variable length.
 fn text(from: &mut Answer) -> io::Result<String> {
     let size = from.varint()?.max(0);
     Ok(String::from_utf8_lossy(from.raw(size as usize)?).into_owned())
