@@ -15,12 +15,13 @@ fn json(answer: &WireResponse) -> Value {
     serde_json::from_str(&answer.body).unwrap()
 }
 
-/// Sends a request whose outcome becomes unknown, and returns its operation id.
+/// Sends a request whose outcome becomes unknown, and returns its operation id; nothing if the
+/// resolver has settled it already.
 async fn unknown(gateway: &TestGateway) -> String {
     assert_eq!(gateway.post("/status/500", "k", "").await.status, 500);
-    let refused = gateway.post("/status/500", "k", "").await;
-    // The resolver may have settled it already.
-    json(&refused)["operation_id"].as_str().unwrap_or_default().to_owned()
+    let next = gateway.post("/status/500", "k", "").await;
+    let problem: Value = serde_json::from_str(&next.body).unwrap_or_default();
+    problem["operation_id"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Retries until the outcome is known.
