@@ -1,0 +1,7 @@
+//! Tests of the outbox and its relay. Tests whose server is not installed are skipped with a
+//! message.
+
+mod common;
+mod publishing;
+#[cfg(feature = "sqlx")]
+mod publishing_sqlx;
