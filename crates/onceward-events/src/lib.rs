@@ -8,14 +8,21 @@
 //! |---|---|
 //! | `event/` | events and their ids |
 //! | `outbox/` | the tables, and publishing |
+//! | `relay/` | bringing events to a sink |
+//! | `sink/` | the trait of sinks |
 
 // A panic here could stop the delivery of events.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
 mod event;
 mod outbox;
+mod relay;
+mod sink;
 
 pub use event::{
-    Aggregate, Event, EventId, HEADERS_MAX, InvalidEvent, LANES, Lane, NAME_CHARS_MAX, Payload,
+    Aggregate, Event, EventBytes, EventId, HEADERS_MAX, InvalidEvent, LANES, Lane, NAME_CHARS_MAX,
+    Payload, StoredEvent,
 };
 pub use outbox::{MIGRATIONS, Outbox, OutboxSettings, PublishError, Published};
+pub use relay::{OnFailure, Relay, RelayError, RelaySettings, RelayStatus};
+pub use sink::{Delivery, PrintSink, Sink, SinkError};

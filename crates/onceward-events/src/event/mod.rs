@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `mod` | `Event`, its parts and its limits |
 //! | `event_id` | ids that are derived from an operation |
+//! | `stored_event` | events as a relay reads them |
 //! | `lane` | the lane and the lock of an aggregate |
 
 mod event_id;
 mod lane;
+mod stored_event;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +18,7 @@ use serde::Serialize;
 
 pub use event_id::EventId;
 pub use lane::{LANES, Lane};
+pub use stored_event::{EventBytes, StoredEvent};
 
 /// Longest aggregate type, aggregate id, event type, content type or header name: the length of
 /// Kafka's topic names and of most systems' keys.

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use onceward_events::{Event, Outbox, OutboxSettings};
 use onceward_services::{Postgres, Server, or_skip};
@@ -61,6 +62,17 @@ impl Fixture {
         let rows = self.client.query(&sql, &[&aggregate]).await.unwrap();
         rows.iter().map(|row| row.get(0)).collect()
     }
+}
+
+/// Waits until something is so. Fails after half a minute.
+pub(crate) async fn eventually(what: &str, is_so: impl AsyncFn() -> bool) {
+    for _ in 0..600 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not within half a minute: {what}");
 }
 
 /// An event about an order.

@@ -5,3 +5,5 @@ mod common;
 mod publishing;
 #[cfg(feature = "sqlx")]
 mod publishing_sqlx;
+mod recording_sink;
+mod relaying;

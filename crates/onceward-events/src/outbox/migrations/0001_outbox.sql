@@ -65,11 +65,12 @@ COMMENT ON COLUMN {schema}.outbox_lane.fence IS 'Increases with every new owner:
 COMMENT ON COLUMN {schema}.outbox_lane.lease_until IS 'End of the lease. From then on any relay may take the lane.';
 
 CREATE TABLE {schema}.outbox_relay (
-    id         uuid        NOT NULL,
-    name       text        NOT NULL,
-    mode       text        NOT NULL,
-    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen_until timestamptz NOT NULL,
+    id            uuid        NOT NULL,
+    name          text        NOT NULL,
+    mode          text        NOT NULL,
+    started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lease_until   timestamptz NOT NULL,
+    waiting_until timestamptz NOT NULL DEFAULT '-infinity',
     CONSTRAINT outbox_relay_pkey PRIMARY KEY (id)
 )
 WITH (fillfactor = 50);
@@ -77,18 +78,8 @@ WITH (fillfactor = 50);
 COMMENT ON TABLE {schema}.outbox_relay IS 'Running relays. Lanes are divided among those whose lease has not ended.';
 COMMENT ON COLUMN {schema}.outbox_relay.name IS 'Host and process, for people.';
 COMMENT ON COLUMN {schema}.outbox_relay.mode IS 'table or wal: how it finds events.';
-COMMENT ON COLUMN {schema}.outbox_relay.seen_until IS 'End of its lease.';
-
-CREATE TABLE {schema}.outbox_wakeup (
-    only_row      boolean     NOT NULL DEFAULT true CHECK (only_row),
-    waiting_until timestamptz NOT NULL DEFAULT '-infinity',
-    CONSTRAINT outbox_wakeup_pkey PRIMARY KEY (only_row)
-)
-WITH (fillfactor = 10);
-INSERT INTO {schema}.outbox_wakeup DEFAULT VALUES;
-
-COMMENT ON TABLE {schema}.outbox_wakeup IS 'Whether a relay waits for events. Publishing notifies only then: all commits with notifications queue up behind each other.';
-COMMENT ON COLUMN {schema}.outbox_wakeup.waiting_until IS 'Until then publishing notifies.';
+COMMENT ON COLUMN {schema}.outbox_relay.lease_until IS 'Until then it counts as running.';
+COMMENT ON COLUMN {schema}.outbox_relay.waiting_until IS 'Until then it waits for events, and publishing notifies it. Otherwise it does not: all commits with a notification queue up behind each other.';
 
 CREATE TABLE {schema}.outbox_stalled (
     aggregatetype   text        NOT NULL,
@@ -98,6 +89,7 @@ CREATE TABLE {schema}.outbox_stalled (
     event_id        uuid        NOT NULL,
     attempts        integer     NOT NULL,
     next_attempt_at timestamptz,
+    noticed         boolean     NOT NULL,
     reason          text        NOT NULL,
     since           timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -107,6 +99,8 @@ CREATE TABLE {schema}.outbox_stalled (
 COMMENT ON TABLE {schema}.outbox_stalled IS 'Aggregates whose next event could not be delivered. The others are not affected.';
 COMMENT ON COLUMN {schema}.outbox_stalled.state IS 'retrying: tried again by itself. parked: waits for an operator.';
 COMMENT ON COLUMN {schema}.outbox_stalled.event_id IS 'The event that could not be delivered.';
+COMMENT ON COLUMN {schema}.outbox_stalled.next_attempt_at IS 'retrying: when it is tried again.';
+COMMENT ON COLUMN {schema}.outbox_stalled.noticed IS 'Whether the relay of the lane knows of this state. What an operator changed takes effect then.';
 COMMENT ON COLUMN {schema}.outbox_stalled.reason IS 'The sink''s last error, or the operator''s reason.';
 
 CREATE TABLE {schema}.outbox_dead (

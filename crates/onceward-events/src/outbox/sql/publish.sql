@@ -51,7 +51,10 @@ WITH call AS MATERIALIZED (
     RETURNING id
 )
 SELECT event.event_id, inserted.id IS NOT NULL AS inserted,
-    (SELECT CASE WHEN waiting_until > clock_timestamp() THEN pg_notify($12, '') IS NULL END
-        FROM {schema}.outbox_wakeup) AS notified
+    (SELECT pg_notify($12, '') IS NULL WHERE EXISTS (
+        SELECT FROM {schema}.outbox_lane AS lane JOIN {schema}.outbox_relay AS relay
+            ON relay.id = lane.owner
+        WHERE lane.lane = ANY ($2::smallint[]) AND relay.waiting_until > clock_timestamp()
+    )) AS notified
 FROM event LEFT JOIN inserted ON inserted.id = event.event_id
 ORDER BY event.number
