@@ -7,3 +7,4 @@ mod publishing;
 mod publishing_sqlx;
 mod recording_sink;
 mod relaying;
+mod sinks;
