@@ -24,5 +24,5 @@ pub use event::{
     Payload, StoredEvent,
 };
 pub use outbox::{MIGRATIONS, Outbox, OutboxSettings, PublishError, Published};
-pub use relay::{OnFailure, Relay, RelayError, RelaySettings, RelayStatus};
+pub use relay::{AggregateTypes, OnFailure, Relay, RelayError, RelaySettings, RelayStatus, Route};
 pub use sink::{Delivery, PrintSink, Sink, SinkError};

@@ -10,11 +10,14 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 use uuid::Uuid;
 
+use super::route::Route;
 use crate::event::{Aggregate, EventBytes, EventId, Lane, StoredEvent};
 
 /// A connection with the relay's statements.
 pub(super) struct Database {
     client: Client,
+    route: Route,
+    lanes: Statement,
     renew: Statement,
     shares: Statement,
     take: Statement,
@@ -99,38 +102,51 @@ const COLUMNS: &str = include_str!("sql/columns.sql");
 
 impl Database {
     /// Prepares the statements.
-    pub(super) async fn new(client: Client, schema: &Schema) -> Result<Self, Error> {
+    pub(super) async fn new(client: Client, schema: &Schema, route: &Route) -> Result<Self, Error> {
         use Type as T;
         let prepare = async |text: &str, types: &[Type]| {
             let text = schema.statement(text).replace("{columns}", COLUMNS);
             client.prepare_typed(&text, types).await
         };
         let names = [T::TEXT_ARRAY, T::TEXT_ARRAY];
-        let stall =
-            [T::TEXT, T::TEXT, T::INT2, T::INT8, T::TEXT, T::UUID, T::INT4, T::INT8, T::TEXT];
+        let stall = [
+            T::TEXT,
+            T::TEXT,
+            T::INT2,
+            T::INT8,
+            T::TEXT,
+            T::UUID,
+            T::INT4,
+            T::INT8,
+            T::TEXT,
+            T::TEXT,
+        ];
         Ok(Self {
+            route: route.clone(),
+            lanes: prepare(include_str!("sql/lanes.sql"), &[T::TEXT]).await?,
             renew: prepare(
                 include_str!("sql/renew.sql"),
-                &[T::UUID, T::TEXT, T::TEXT, T::INT2_ARRAY, T::INT8_ARRAY, T::INT8],
+                &[T::UUID, T::TEXT, T::TEXT, T::INT2_ARRAY, T::INT8_ARRAY, T::INT8, T::TEXT],
             )
             .await?,
-            shares: prepare(include_str!("sql/shares.sql"), &[T::UUID]).await?,
-            take: prepare(include_str!("sql/take.sql"), &[T::UUID, T::INT8, T::INT8]).await?,
+            shares: prepare(include_str!("sql/shares.sql"), &[T::UUID, T::TEXT]).await?,
+            take: prepare(include_str!("sql/take.sql"), &[T::UUID, T::INT8, T::INT8, T::TEXT])
+                .await?,
             release: prepare(
                 include_str!("sql/release.sql"),
-                &[T::UUID, T::INT2_ARRAY, T::INT8_ARRAY],
+                &[T::UUID, T::INT2_ARRAY, T::INT8_ARRAY, T::TEXT],
             )
             .await?,
             leave: prepare(include_str!("sql/leave.sql"), &[T::UUID]).await?,
             wait: prepare(include_str!("sql/wait.sql"), &[T::UUID, T::INT8]).await?,
             new_positions: prepare(
                 include_str!("sql/new_positions.sql"),
-                &[T::INT2_ARRAY, T::TEXT, T::TEXT, T::INT8, T::INT8],
+                &[T::INT2_ARRAY, T::TEXT, T::TEXT, T::INT8, T::INT8, T::TEXT_ARRAY, T::TEXT_ARRAY],
             )
             .await?,
             all_positions: prepare(
                 include_str!("sql/all_positions.sql"),
-                &[T::INT2_ARRAY, T::TEXT, T::INT8, T::INT8],
+                &[T::INT2_ARRAY, T::TEXT, T::INT8, T::INT8, T::TEXT_ARRAY, T::TEXT_ARRAY],
             )
             .await?,
             read: prepare(include_str!("sql/read.sql"), &[T::INT8_ARRAY]).await?,
@@ -141,20 +157,30 @@ impl Database {
             .await?,
             remove: prepare(
                 include_str!("sql/remove.sql"),
-                &[T::INT8_ARRAY, T::UUID_ARRAY, T::INT2_ARRAY, T::INT8_ARRAY],
+                &[T::INT8_ARRAY, T::UUID_ARRAY, T::INT2_ARRAY, T::INT8_ARRAY, T::TEXT],
             )
             .await?,
-            stalled: prepare(include_str!("sql/stalled.sql"), &[T::INT2_ARRAY]).await?,
+            stalled: prepare(
+                include_str!("sql/stalled.sql"),
+                &[T::INT2_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY],
+            )
+            .await?,
             stall: prepare(include_str!("sql/stall.sql"), &stall).await?,
             recovered: prepare(include_str!("sql/recovered.sql"), &names).await?,
             notice: prepare(include_str!("sql/notice.sql"), &names).await?,
             bury: prepare(
                 include_str!("sql/bury.sql"),
-                &[T::INT8, T::INT2, T::INT8, T::INT4, T::TEXT],
+                &[T::INT8, T::INT2, T::INT8, T::INT4, T::TEXT, T::TEXT],
             )
             .await?,
             client,
         })
+    }
+
+    /// Makes the lanes of the route.
+    pub(super) async fn make_lanes(&self) -> Result<(), DatabaseError> {
+        self.client.execute(&self.lanes, &[&self.route.name]).await?;
+        Ok(())
     }
 
     /// True if the connection has ended.
@@ -171,14 +197,14 @@ impl Database {
     ) -> Result<Vec<Lane>, DatabaseError> {
         let (numbers, fences) = columns(lanes);
         let (id, name, mode) = relay;
-        let values: [&(dyn ToSql + Sync); 6] =
-            [&id, &name, &mode, &numbers, &fences, &millis(lease)];
+        let values: [&(dyn ToSql + Sync); 7] =
+            [&id, &name, &mode, &numbers, &fences, &millis(lease), &self.route.name];
         let rows = self.client.query(&self.renew, &values).await?;
         rows.iter().map(|row| Ok(lane(row.try_get(0)?))).filter_map(Result::transpose).collect()
     }
 
     pub(super) async fn shares(&self, relay: Uuid) -> Result<Shares, DatabaseError> {
-        let row = self.client.query_one(&self.shares, &[&relay]).await?;
+        let row = self.client.query_one(&self.shares, &[&relay, &self.route.name]).await?;
         let count =
             |at: usize| row.try_get(at).map(|count: i64| usize::try_from(count).unwrap_or(0));
         Ok(Shares { relays: count(0)?, free: count(1)?, own: count(2)? })
@@ -192,7 +218,8 @@ impl Database {
         lease: Duration,
     ) -> Result<Vec<FencedLane>, DatabaseError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = self.client.query(&self.take, &[&relay, &most, &millis(lease)]).await?;
+        let values: [&(dyn ToSql + Sync); 4] = [&relay, &most, &millis(lease), &self.route.name];
+        let rows = self.client.query(&self.take, &values).await?;
         let mut taken = Vec::new();
         for row in rows {
             let fence = row.try_get(1)?;
@@ -207,7 +234,8 @@ impl Database {
         lanes: &[FencedLane],
     ) -> Result<(), DatabaseError> {
         let (numbers, fences) = columns(lanes);
-        self.client.execute(&self.release, &[&relay, &numbers, &fences]).await?;
+        let values: [&(dyn ToSql + Sync); 4] = [&relay, &numbers, &fences, &self.route.name];
+        self.client.execute(&self.release, &values).await?;
         Ok(())
     }
 
@@ -235,13 +263,16 @@ impl Database {
     ) -> Result<Positions, DatabaseError> {
         let lanes: Vec<_> = lanes.iter().map(|lane| lane.column()).collect();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let (only, but) = self.route.types.columns();
         let row = match base {
             Some(base) => {
-                let values: [&(dyn ToSql + Sync); 5] = [&lanes, &snapshot, &base, &after, &limit];
+                let values: [&(dyn ToSql + Sync); 7] =
+                    [&lanes, &snapshot, &base, &after, &limit, &only, &but];
                 self.client.query_one(&self.new_positions, &values).await?
             }
             None => {
-                let values: [&(dyn ToSql + Sync); 4] = [&lanes, &snapshot, &after, &limit];
+                let values: [&(dyn ToSql + Sync); 6] =
+                    [&lanes, &snapshot, &after, &limit, &only, &but];
                 self.client.query_one(&self.all_positions, &values).await?
             }
         };
@@ -273,13 +304,16 @@ impl Database {
         let positions: Vec<_> = delivered.iter().map(|it| it.position).collect();
         let ids: Vec<_> = delivered.iter().map(|it| it.id.as_uuid()).collect();
         let (lanes, fences) = columns(delivered.iter().map(|it| &it.lane));
-        self.client.execute(&self.remove, &[&positions, &ids, &lanes, &fences]).await?;
+        let values: [&(dyn ToSql + Sync); 5] =
+            [&positions, &ids, &lanes, &fences, &self.route.name];
+        self.client.execute(&self.remove, &values).await?;
         Ok(())
     }
 
     pub(super) async fn stalled(&self, lanes: &[Lane]) -> Result<Vec<Stalled>, DatabaseError> {
         let lanes: Vec<_> = lanes.iter().map(|lane| lane.column()).collect();
-        let rows = self.client.query(&self.stalled, &[&lanes]).await?;
+        let (only, but) = self.route.types.columns();
+        let rows = self.client.query(&self.stalled, &[&lanes, &only, &but]).await?;
         let mut stalled = Vec::new();
         for row in rows {
             let (kind, id): (String, String) = (row.try_get(0)?, row.try_get(1)?);
@@ -305,7 +339,7 @@ impl Database {
         let state = if stall.parked { "parked" } else { "retrying" };
         let attempts = i32::try_from(stall.attempts).unwrap_or(i32::MAX);
         let (kind, id) = (event.aggregate.kind(), event.aggregate.id());
-        let values: [&(dyn ToSql + Sync); 9] = [
+        let values: [&(dyn ToSql + Sync); 10] = [
             &kind,
             &id,
             &lane,
@@ -315,6 +349,7 @@ impl Database {
             &attempts,
             &wait,
             &stall.reason,
+            &self.route.name,
         ];
         Ok(!self.client.query(&self.stall, &values).await?.is_empty())
     }
@@ -341,7 +376,8 @@ impl Database {
     ) -> Result<bool, DatabaseError> {
         let attempts = i32::try_from(attempts).unwrap_or(i32::MAX);
         let lane = event.lane.column();
-        let values: [&(dyn ToSql + Sync); 5] = [&event.position, &lane, &fence, &attempts, &reason];
+        let values: [&(dyn ToSql + Sync); 6] =
+            [&event.position, &lane, &fence, &attempts, &reason, &self.route.name];
         Ok(!self.client.query(&self.bury, &values).await?.is_empty())
     }
 }

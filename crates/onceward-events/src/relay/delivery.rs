@@ -165,12 +165,16 @@ impl Deliverer {
             return Ok(());
         }
         self.connections = None;
-        let postgres = &self.settings.postgres;
+
+        let (postgres, route) = (&self.settings.postgres, &self.settings.route);
         let open = async || {
             let client = self.server.connect(postgres).await?;
-            Ok::<_, Trouble>(Database::new(client, &postgres.schema).await?)
+            Ok::<_, Trouble>(Database::new(client, &postgres.schema, route).await?)
         };
-        self.connections = Some(Connections { reading: open().await?, removing: open().await? });
+
+        let (reading, removing) = (open().await?, open().await?);
+        reading.make_lanes().await?;
+        self.connections = Some(Connections { reading, removing });
         self.reader.restart();
         self.queue.forget_waiting();
         self.read_at = Instant::now();

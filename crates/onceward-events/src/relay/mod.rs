@@ -14,7 +14,7 @@
 //! | `lanes` | leases of lanes, and their division among relays |
 //! | `listener` | notifications of new events |
 //! | `database`, `sql/` | statements |
-//! | `settings`, `status` | limits; what a relay reports |
+//! | `settings`, `route`, `status` | limits; which aggregates; what a relay reports |
 
 mod batch;
 mod database;
@@ -23,6 +23,7 @@ mod lanes;
 mod listener;
 mod queue;
 mod reader;
+mod route;
 mod settings;
 mod status;
 
@@ -35,6 +36,7 @@ use crate::outbox::MIGRATIONS;
 use crate::sink::{Sink, SinkError};
 use delivery::Deliverer;
 
+pub use route::{AggregateTypes, Route};
 pub use settings::{OnFailure, RelaySettings};
 pub use status::RelayStatus;
 

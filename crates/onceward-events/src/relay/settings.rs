@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use onceward_stores::postgres;
 
+use super::route::Route;
+
 /// Settings of a [`Relay`](super::Relay). The defaults suit most outboxes.
 #[derive(Debug, Clone)]
 pub struct RelaySettings {
@@ -11,6 +13,8 @@ pub struct RelaySettings {
     pub postgres: postgres::Settings,
     /// Name of this relay, for operators.
     pub name: String,
+    /// The aggregates that it delivers.
+    pub route: Route,
     /// How long a lane stays with a relay that has died. The lanes of one that stops are free at
     /// once.
     pub lease: Duration,
@@ -56,6 +60,7 @@ impl Default for RelaySettings {
         Self {
             postgres: postgres::Settings::default(),
             name: format!("process {}", std::process::id()),
+            route: Route::default(),
             lease: Duration::from_secs(10),
             poll: Duration::from_secs(1),
             batch_events_max: 1_000,

@@ -1,9 +1,12 @@
 //! Relaying: every committed event once or more, in the order of its aggregate.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_events::{EventId, OnFailure, Relay, RelaySettings, RelayStatus};
+use onceward_events::{
+    AggregateTypes, Event, EventId, LANES, OnFailure, Relay, RelaySettings, RelayStatus, Route,
+};
 use onceward_services::{Postgres, Server, or_skip};
 use onceward_stores::postgres::Settings;
 use tokio::sync::{oneshot, watch};
@@ -237,7 +240,7 @@ async fn relays_divide_the_lanes_and_one_that_dies_is_replaced() {
     let (mut it, sink) = (Fixture::new(server).await, Arc::new(RecordingSink::default()));
     sink.delay(Duration::from_millis(5));
     let first = Running::start(server, &it, &sink).await;
-    eventually("it has all", async || first.status().lanes == 64).await;
+    eventually("it has all", async || first.status().lanes == usize::from(LANES)).await;
     let second = Running::start(server, &it, &sink).await;
     let shared_out = async || first.status().lanes == 32 && second.status().lanes == 32;
     eventually("they share", shared_out).await;
@@ -247,7 +250,7 @@ async fn relays_divide_the_lanes_and_one_that_dies_is_replaced() {
             first.task.abort();
         }
     }
-    eventually("the other has all", async || second.status().lanes == 64).await;
+    eventually("the other has all", async || second.status().lanes == usize::from(LANES)).await;
     eventually("all are removed", async || is_empty(&it).await).await;
     for order in 0..10 {
         let expected: Vec<_> = (0..20).map(|it| format!("T{:03}", it * 10 + order)).collect();
@@ -257,7 +260,7 @@ async fn relays_divide_the_lanes_and_one_that_dies_is_replaced() {
     second.stop().await;
     let long = RelaySettings { lease: Duration::from_secs(600), ..settings(&it) };
     let third = Running::with(server, &sink, long).await;
-    eventually("they are free", async || third.status().lanes == 64).await;
+    eventually("they are free", async || third.status().lanes == usize::from(LANES)).await;
     third.stop().await;
 }
 
@@ -301,6 +304,45 @@ async fn a_database_that_restarts_loses_and_reorders_nothing() {
 }
 
 #[tokio::test]
+async fn each_sink_gets_the_aggregate_types_of_its_route() {
+    let Some(server) = shared() else { return };
+    let mut it = Fixture::new(server).await;
+    let (orders, others) = (Arc::new(RecordingSink::default()), Arc::new(RecordingSink::default()));
+    let route = |name: &str, types| {
+        let route = Route { name: name.to_owned(), types };
+        RelaySettings { route, ..settings(&it) }
+    };
+    let order: BTreeSet<_> = ["order".to_owned()].into();
+    let routes = [
+        (&orders, route("orders", AggregateTypes::Only(order.clone()))),
+        (&others, route("others", AggregateTypes::AllBut(order))),
+    ];
+    let mut relays = Vec::new();
+    for (sink, settings) in routes {
+        relays.push(Running::with(server, sink, settings).await);
+    }
+    // One sink that is down does not hold up the other.
+    others.set_down(true);
+    let tx = it.client.transaction().await.unwrap();
+    let customer = Event::json("customer", "1", "Moved", "x").unwrap();
+    let both = [
+        event("1", "Created").with_id(EventId::of_name("order")),
+        customer.with_id(EventId::of_name("customer")),
+    ];
+    let _ = it.outbox.publish_all(&tx, &both).await.unwrap();
+    tx.commit().await.unwrap();
+    eventually("its sink has it", async || orders.first_deliveries().len() == 1).await;
+    others.set_down(false);
+    eventually("its sink has it", async || others.first_deliveries().len() == 1).await;
+    eventually("all are removed", async || is_empty(&it).await).await;
+    assert_eq!(orders.first_deliveries()[0].event_type, "Created");
+    assert_eq!(others.first_deliveries()[0].event_type, "Moved");
+    for relay in relays {
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn an_event_wakes_a_relay_that_waits() {
     let Some(server) = shared() else { return };
     let (mut it, sink) = (Fixture::new(server).await, Arc::new(RecordingSink::default()));
@@ -310,7 +352,7 @@ async fn an_event_wakes_a_relay_that_waits() {
         ..settings(&it)
     };
     let relay = Running::with(server, &sink, settings).await;
-    eventually("it has all", async || relay.status().lanes == 64).await;
+    eventually("it has all", async || relay.status().lanes == usize::from(LANES)).await;
     let sql = format!(
         "SELECT count(*) FROM {}.outbox_relay WHERE waiting_until > clock_timestamp()",
         it.schema

@@ -50,22 +50,24 @@ COMMENT ON COLUMN {schema}.outbox_event.operation_id IS 'The operation that publ
 COMMENT ON COLUMN {schema}.outbox_event.created_at IS 'When the event was published, before its commit.';
 
 CREATE TABLE {schema}.outbox_lane (
+    route       text        NOT NULL,
     lane        smallint    NOT NULL,
     owner       uuid,
     fence       bigint      NOT NULL DEFAULT 0,
     lease_until timestamptz NOT NULL DEFAULT '-infinity',
-    CONSTRAINT outbox_lane_pkey PRIMARY KEY (lane)
+    CONSTRAINT outbox_lane_pkey PRIMARY KEY (route, lane)
 )
 WITH (fillfactor = 50);
-INSERT INTO {schema}.outbox_lane (lane) SELECT generate_series(0, 63);
 
-COMMENT ON TABLE {schema}.outbox_lane IS 'Shares of all aggregates, each leased by one relay.';
+COMMENT ON TABLE {schema}.outbox_lane IS 'Shares of a route''s aggregates, each leased by one relay.';
+COMMENT ON COLUMN {schema}.outbox_lane.route IS 'The name of the route: relays with other sinks have other routes.';
 COMMENT ON COLUMN {schema}.outbox_lane.owner IS 'The relay that has or had the lease.';
 COMMENT ON COLUMN {schema}.outbox_lane.fence IS 'Increases with every new owner: a former owner can change nothing.';
 COMMENT ON COLUMN {schema}.outbox_lane.lease_until IS 'End of the lease. From then on any relay may take the lane.';
 
 CREATE TABLE {schema}.outbox_relay (
     id            uuid        NOT NULL,
+    route         text        NOT NULL,
     name          text        NOT NULL,
     mode          text        NOT NULL,
     started_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -75,7 +77,7 @@ CREATE TABLE {schema}.outbox_relay (
 )
 WITH (fillfactor = 50);
 
-COMMENT ON TABLE {schema}.outbox_relay IS 'Running relays. Lanes are divided among those whose lease has not ended.';
+COMMENT ON TABLE {schema}.outbox_relay IS 'Running relays. The lanes of a route are divided among those whose lease has not ended.';
 COMMENT ON COLUMN {schema}.outbox_relay.name IS 'Host and process, for people.';
 COMMENT ON COLUMN {schema}.outbox_relay.mode IS 'table or wal: how it finds events.';
 COMMENT ON COLUMN {schema}.outbox_relay.lease_until IS 'Until then it counts as running.';

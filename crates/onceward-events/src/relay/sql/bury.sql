@@ -1,7 +1,7 @@
--- Makes a dead letter of an event: position $1 of lane $2 under fence $3, attempts $4, reason $5. The
--- aggregate goes on. Returns whether it was done.
+-- Makes a dead letter of an event: position $1 of lane $2 of route $6 under fence $3, attempts $4,
+-- reason $5. The aggregate goes on. Returns whether it was done.
 WITH held AS MATERIALIZED (
-    SELECT FROM {schema}.outbox_lane WHERE lane = $2::smallint AND fence = $3 FOR SHARE
+    SELECT FROM {schema}.outbox_lane WHERE route = $6 AND lane = $2::smallint AND fence = $3 FOR SHARE
 ), gone AS (
     DELETE FROM {schema}.outbox_event AS event USING held WHERE event.position = $1
     RETURNING event.*

@@ -1,8 +1,8 @@
 -- Writes down that an aggregate is stalled: type $1, id $2, lane $3, fence $4, state $5, event $6,
--- attempts $7, wait in ms $8, reason $9. Nothing if another relay has the lane, or if an operator has
+-- attempts $7, wait in ms $8, reason $9, route $10. Nothing if another relay has the lane, or if an operator has
 -- parked the aggregate. Returns whether it was written.
 WITH held AS MATERIALIZED (
-    SELECT FROM {schema}.outbox_lane WHERE lane = $3::smallint AND fence = $4 FOR SHARE
+    SELECT FROM {schema}.outbox_lane WHERE route = $10 AND lane = $3::smallint AND fence = $4 FOR SHARE
 )
 INSERT INTO {schema}.outbox_stalled AS stalled (
     aggregatetype, aggregateid, lane, state, event_id, attempts, next_attempt_at, noticed, reason
