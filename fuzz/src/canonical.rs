@@ -117,7 +117,7 @@ fn compare(text: &[u8], form: &Result<Vec<u8>, Unclean>) {
     }
 }
 
-/// What serde_json finds in a text that has the right grammar.
+/// serde_json's judgement of a text that has the right grammar.
 enum Judgement {
     Clean,
     Duplicate,
@@ -142,7 +142,7 @@ fn judge(text: &str) -> Judgement {
     }
 }
 
-/// Whether the members of each object in a value have names of their own.
+/// True if the members of each object in a value have different names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     Distinct,

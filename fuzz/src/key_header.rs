@@ -1,4 +1,4 @@
-//! Reading the key's header.
+//! Target: the key's header.
 
 use onceward_http::testing::read_key;
 
@@ -27,7 +27,7 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b":",
 ];
 
-/// What is read as a key is one, and its quoted form is the same key.
+/// A parsed key is valid, and its quoted form is the same key.
 pub fn key_header(value: &[u8]) {
     let Ok(key) = read_key(value) else { return };
     let text = key.expose();

@@ -1,4 +1,4 @@
-//! Everything that reads what a stranger sends, under inputs that nobody would write.
+//! Fuzz targets: every parser of untrusted input.
 //!
 //! A target is a plain function that panics if a promise is broken. The runner of this crate
 //! mutates the target's seeds on the stable toolchain, each execution from a number of its
@@ -17,16 +17,16 @@ pub use key_header::key_header;
 pub use multipart::multipart;
 pub use reply_codec::reply_codec;
 
-/// Something to fuzz.
+/// A fuzz target.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
     /// Its name on the command line.
     pub name: &'static str,
     /// Panics if a promise is broken.
     pub run: fn(&[u8]),
-    /// Where mutations begin.
+    /// Inputs to mutate.
     pub seeds: &'static [&'static [u8]],
-    /// What mutations put in.
+    /// Pieces that mutations insert.
     pub words: &'static [&'static [u8]],
 }
 

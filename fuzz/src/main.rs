@@ -19,13 +19,13 @@ use onceward_fuzz::{TARGETS, Target};
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 struct Arguments {
-    /// Which target (default: each in turn)
+    /// The target (default: each in turn)
     #[arg(value_parser = target)]
     target: Option<Target>,
-    /// How long (default: ten seconds, if no number of executions is given)
+    /// Duration (default: ten seconds, if no number of executions is given)
     #[arg(long)]
     seconds: Option<u64>,
-    /// How many executions
+    /// Number of executions
     #[arg(long)]
     executions: Option<u64>,
     /// The first execution's number; the others count on from it
@@ -44,7 +44,7 @@ fn target(name: &str) -> Result<Target, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // A failure is told once, at the end, and not for every attempt to shorten it.
+    // A failure is printed once, at the end, and not for every attempt to shorten it.
     panic::set_hook(Box::new(|_| {}));
     let chosen = arguments.target.as_slice();
     let targets = if chosen.is_empty() { TARGETS } else { chosen };

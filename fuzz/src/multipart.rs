@@ -1,4 +1,4 @@
-//! Splitting multipart forms.
+//! Target: multipart forms.
 
 use onceward_http::testing::{MultipartPart, parts};
 
@@ -47,7 +47,7 @@ pub fn multipart(body: &[u8]) {
     }
 }
 
-/// What the first line gives out as the boundary, as a header would.
+/// The boundary in the first line, as a header would have it.
 fn boundary(body: &[u8]) -> String {
     let line = body.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let line = line.strip_prefix(b"--").unwrap_or(b"b");

@@ -1,4 +1,4 @@
-//! Making an input out of a target's seeds.
+//! Makes an input from a target's seeds.
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};

@@ -1,4 +1,4 @@
-//! Reading stored replies.
+//! Target: stored replies.
 
 use bytes::Bytes;
 use onceward_http::testing::reply_round_trip;
@@ -23,7 +23,7 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"\x00\xc8",
 ];
 
-/// What is read as a reply is written as something that reads as the same reply.
+/// A reply that was read and written again reads as the same reply.
 pub fn reply_codec(stored: &[u8]) {
     if let Some(written) = reply_round_trip(&Bytes::copy_from_slice(stored)) {
         let again = reply_round_trip(&written);

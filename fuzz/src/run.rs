@@ -1,4 +1,4 @@
-//! Running a target many times.
+//! Runs a target many times.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ const INPUT_TIME_MAX: Duration = Duration::from_secs(2);
 /// An input that breaks a promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What was said about it.
+    /// The panic's message.
     pub reason: String,
-    /// Made as short as it could be.
+    /// The input, shortened as far as it still fails.
     pub input: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ pub fn once(target: &Target, number: u64) -> Result<(), Failure> {
     }
 }
 
-/// Runs a target on an input as it is. Why it failed, if it did.
+/// Runs a target on one input. Returns the panic's message if it fails.
 pub fn attempt(target: &Target, input: &[u8]) -> Result<(), String> {
     let begun = Instant::now();
     let result = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(input)));

@@ -19,10 +19,15 @@ enum Xtask {
     ///
     /// Examples:
     ///   cargo xtask test                 all steps
+    ///   cargo xtask test --quick         what finds most mistakes, without servers
     ///   cargo xtask test --only clippy   one step alone
-    ///   cargo xtask test --list          what the steps run
+    ///   cargo xtask test --quick --list  the commands of the quick steps
     #[command(verbatim_doc_comment)]
     Test {
+        /// Formatting, lints, unit tests, the core's tests and a short simulation: under three
+        /// minutes once everything is compiled
+        #[arg(long)]
+        quick: bool,
         /// Run this step alone
         #[arg(long, value_name = "STEP")]
         only: Option<String>,
@@ -30,7 +35,7 @@ enum Xtask {
         #[arg(long)]
         list: bool,
     },
-    /// The simulator, optimised: many seeds with a progress bar, or one with its story
+    /// The simulator, optimised: many seeds with a progress bar, or one with its history
     ///
     /// Examples:
     ///   cargo xtask sim --seeds 1000000
@@ -41,7 +46,7 @@ enum Xtask {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// The fuzzer, optimised: everything that reads what a stranger sends
+    /// The fuzzer, optimised: every parser of untrusted input
     ///
     /// Examples:
     ///   cargo xtask fuzz --seconds 60
@@ -57,12 +62,12 @@ enum Xtask {
     /// Examples:
     ///   cargo xtask bench         all of them
     ///   cargo xtask bench http    the HTTP layer beside the bare handler, under wrk
-    ///   cargo xtask bench http --rounds 9 --subject onceward --handler writing    more of less
+    ///   cargo xtask bench http --rounds 9 --subject onceward --handler writing    one, more often
     ///   cargo xtask bench gateway the gateway beside nginx and Restate
     ///   cargo xtask bench embedded --present 1000    beside 1 M records instead of 10 M
     #[command(verbatim_doc_comment)]
     Bench {
-        /// Only this one
+        /// Run this benchmark alone
         only: Option<bench::Benchmark>,
         /// Arguments of the benchmark; its file lists them
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, requires = "only")]
@@ -78,9 +83,9 @@ enum Xtask {
     ///   cargo xtask services install             installs what is missing
     #[command(verbatim_doc_comment)]
     Services(services::Services),
-    /// An API held to the OpenAPI document that it serves, by schemathesis
+    /// Checks an API against the OpenAPI document that it serves, by schemathesis
     ///
-    /// Installs it into the build cache at first, which needs python3 and the network.
+    /// The first run installs it into the build cache, which needs python3 and the network.
     ///
     /// Examples:
     ///   cargo xtask schemathesis         the claims API, on an empty store
@@ -89,7 +94,7 @@ enum Xtask {
     Schemathesis(schemathesis::Schemathesis),
     /// A Debian package of the program, with manual pages, completions and the systemd unit
     ///
-    /// Installs cargo-deb into the build cache at first.
+    /// The first run installs cargo-deb into the build cache.
     ///
     /// Examples:
     ///   cargo xtask deb
@@ -99,8 +104,8 @@ enum Xtask {
 
 fn main() -> ExitCode {
     match Xtask::parse() {
-        Xtask::Test { list: true, .. } => steps::list(),
-        Xtask::Test { only, .. } => steps::run(only.as_deref()),
+        Xtask::Test { quick, list: true, .. } => steps::list(quick),
+        Xtask::Test { quick, only, .. } => steps::run(quick, only.as_deref()),
         Xtask::Sim { arguments } => {
             let mut cargo =
                 cargo("run --release --quiet -p onceward-testkit --bin onceward-sim --");

@@ -1,4 +1,4 @@
-//! `cargo xtask schemathesis`: an API held to the OpenAPI document that it serves.
+//! `cargo xtask schemathesis`: checks an API against the OpenAPI document that it serves.
 
 use std::env;
 use std::fs;
@@ -10,10 +10,10 @@ use clap::Args;
 
 use crate::tools;
 
-/// The version whose checks the APIs were made to pass.
+/// The version whose checks the APIs pass.
 const PACKAGE: &str = "schemathesis==4.32.5";
 
-/// Which API, and how it is asked.
+/// The API to check, and the settings of the check.
 #[derive(Debug, Args)]
 pub(crate) struct Schemathesis {
     /// The document of a running API; without it, `onceward claims` is started on an empty store
@@ -30,7 +30,7 @@ pub(crate) struct Schemathesis {
     arguments: Vec<String>,
 }
 
-/// Asks the API all that its document allows, and much that it does not.
+/// Sends the API requests that its document allows, and requests that it does not.
 pub(crate) fn run(asked: &Schemathesis) -> ExitCode {
     match asked.run() {
         Ok(code) => code,
@@ -81,10 +81,10 @@ fn installed() -> Result<PathBuf, String> {
     program.exists().then_some(program).ok_or_else(missing)
 }
 
-/// Of the server that is started here, for as long as that lasts.
+/// Token of the server that is started here.
 const TOKEN: &str = "a token for schemathesis alone";
 
-/// `onceward claims` on an empty store; gone with its directory.
+/// `onceward claims` on an empty store. Dropping it ends it and removes its directory.
 struct Server {
     child: Child,
     address: String,

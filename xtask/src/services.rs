@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// Which servers, and what to do with them.
+/// Arguments of `cargo xtask services`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Services {
@@ -58,7 +58,7 @@ enum Action {
     },
 }
 
-/// A server to ask for.
+/// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Service {
     /// PostgreSQL
@@ -73,7 +73,7 @@ enum Service {
     RedisCluster,
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(services: Services) -> ExitCode {
     let done = match services.action {
         Some(Action::List) => list(false),
@@ -171,7 +171,7 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// The servers that were asked for.
+/// The chosen servers.
 #[derive(Debug, Default)]
 struct Running {
     postgres: Option<Server>,
@@ -182,7 +182,7 @@ struct Running {
 }
 
 impl Running {
-    /// Starts them; installs what is missing where that needs no person.
+    /// Starts them. Installs missing programs where that needs no password.
     fn start(wanted: &Wanted) -> Result<Self, ServiceError> {
         let services = wanted.services();
         let mut programs: Vec<_> = services.iter().flat_map(|it| it.programs()).copied().collect();
@@ -235,7 +235,7 @@ impl Running {
 }
 
 impl Wanted {
-    /// Each once; PostgreSQL before the PgBouncer before it.
+    /// Each once; PostgreSQL before its PgBouncer.
     fn services(&self) -> Vec<Service> {
         let mut services = self.servers.clone();
         if services.is_empty() {

@@ -9,13 +9,13 @@ use onceward_services::{Program, SKIPPED_FILE, install, skips};
 
 use crate::tools::{self, DENY, Tool};
 
-/// How many seeds of the simulator are part of every test run.
+/// Number of the simulator's seeds in every test run.
 const SEEDS: &str = "20000";
 
-/// How many skipped tests are named for each reason.
+/// Most skipped tests that are named for a reason.
 const SKIPPED_NAMED: usize = 5;
 
-/// One step: a name to repeat it by, and the commands it runs.
+/// A step, which can be repeated by its name.
 struct Step {
     name: &'static str,
     commands: Vec<Line>,
@@ -32,9 +32,25 @@ fn line(words: impl Into<String>) -> Line {
     Line { words: words.into(), environment: None }
 }
 
-/// All steps, quick ones first.
+fn step(name: &'static str, words: &str) -> Step {
+    Step { name, commands: vec![line(words)], needs: None }
+}
+
+/// The steps of `--quick`.
+///
+/// They compile with the same features as the steps of the full command, so that each finds the
+/// other's dependencies compiled. The test program `simulation` runs 2,000 seeds and every mutant.
+fn quick() -> Vec<Step> {
+    let programs = "--lib --test core_tests --test simulation";
+    vec![
+        step("fmt", "fmt --all --check"),
+        step("clippy", "clippy --workspace --all-features -- -D warnings"),
+        step("tests", &format!("test --workspace --all-features {programs}")),
+    ]
+}
+
+/// All steps, fast ones first.
 fn all() -> Vec<Step> {
-    let step = |name, words: &str| Step { name, commands: vec![line(words)], needs: None };
     let mut doc = line("doc --workspace --no-deps --all-features");
     doc.environment = Some(("RUSTDOCFLAGS", "-D warnings"));
     let sim = format!("run --quiet -p onceward-testkit --bin onceward-sim -- --seeds {SEEDS}");
@@ -76,18 +92,22 @@ impl Line {
     }
 }
 
+fn chosen(quickly: bool) -> Vec<Step> {
+    if quickly { quick() } else { all() }
+}
+
 /// Shows the steps and their commands.
-pub(crate) fn list() -> ExitCode {
-    for Step { name, commands, .. } in all() {
+pub(crate) fn list(quickly: bool) -> ExitCode {
+    for Step { name, commands, .. } in chosen(quickly) {
         println!("{name}");
         commands.iter().for_each(|line| println!("    {}", line.shown()));
     }
     ExitCode::SUCCESS
 }
 
-/// Runs all steps, or one.
-pub(crate) fn run(only: Option<&str>) -> ExitCode {
-    let mut steps = all();
+/// Runs all steps, the quick ones, or one.
+pub(crate) fn run(quickly: bool, only: Option<&str>) -> ExitCode {
+    let mut steps = chosen(quickly);
     if let Some(only) = only {
         let names: Vec<_> = steps.iter().map(|step| step.name).collect();
         if !names.contains(&only) {
@@ -96,7 +116,7 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
         }
         steps.retain(|step| step.name == only);
     }
-    if std::env::var_os("CI").is_some() {
+    if std::env::var_os("CI").is_some() && !quickly {
         install_for_ci(&steps);
     }
     let notes = skipped_tests_file();
@@ -112,7 +132,8 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
         for line in commands {
             if !line.succeeds() {
                 println!("\nfailed: {}", line.shown());
-                println!("repeat the step alone: cargo xtask test --only {name}");
+                let quick = if quickly { " --quick" } else { "" };
+                println!("repeat the step alone: cargo xtask test{quick} --only {name}");
                 return ExitCode::FAILURE;
             }
         }
@@ -126,7 +147,7 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The first tests by name, the others by number: the last lines are to be read.
+/// Names the first tests and counts the others, so that the summary stays short.
 fn some_of(tests: &[String]) -> String {
     let (named, others) = tests.split_at(tests.len().min(SKIPPED_NAMED));
     match others.len() {
@@ -139,8 +160,8 @@ fn verdict(skipped: usize) -> &'static str {
     if skipped == 0 { "all of it holds" } else { "all of it holds but what was skipped" }
 }
 
-/// On CI nothing is skipped: what tests need is installed. Where that fails they fail by
-/// themselves, and say what is missing.
+/// Installs on CI what tests need, because nothing is skipped there. If that fails, the tests fail
+/// and say what is missing.
 fn install_for_ci(steps: &[Step]) {
     let _walks_look_again = tools::debian("curl");
     if steps.iter().any(|step| step.name == "tests") {
@@ -152,7 +173,7 @@ fn install_for_ci(steps: &[Step]) {
     }
 }
 
-/// Where tests note that they were skipped.
+/// File in which tests note that they were skipped.
 fn skipped_tests_file() -> PathBuf {
     tools::target_directory().join("skipped-tests")
 }

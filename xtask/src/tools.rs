@@ -1,4 +1,4 @@
-//! What the steps need beside the toolchain, and what the workspace consists of.
+//! Tools that the steps need, and the packages of the workspace.
 
 use std::env;
 use std::path::PathBuf;
@@ -28,12 +28,12 @@ pub(crate) const DEB: Tool = Tool {
     advice: "cargo-deb is not installed (cargo install --locked cargo-deb)",
 };
 
-/// Whether a tool is there; on CI it is installed into the cache first.
+/// Returns whether a tool is installed. On CI it is installed into the cache if it is missing.
 pub(crate) fn available(tool: Tool) -> bool {
     if env::var_os("CI").is_some() { installed(tool) } else { is_there(tool) }
 }
 
-/// Whether a tool is there, after it was installed into the cache if it was not.
+/// Installs a tool into the cache if it is missing. Returns false if that fails.
 pub(crate) fn installed(tool: Tool) -> bool {
     if !is_there(tool) {
         println!("installing {} (once, into the build cache)", tool.package);
@@ -50,8 +50,8 @@ fn is_there(tool: Tool) -> bool {
     version.output().is_ok_and(|output| output.status.success())
 }
 
-/// Whether a program of the same name as its Debian package is there; installed where that
-/// needs no questions: as root on Debian.
+/// Returns whether a program is there whose Debian package has the same name. As root on Debian
+/// it is installed if it is missing.
 pub(crate) fn debian(program: &str) -> bool {
     let there = || Command::new(program).arg("--version").output().is_ok();
     if !there() {
@@ -77,7 +77,7 @@ pub(crate) fn restate() -> Option<PathBuf> {
     Some(home)
 }
 
-/// Lets a command find the tools that were installed into the cache.
+/// Adds the tools in the cache to a command's PATH.
 pub(crate) fn add_to_path(command: &mut Command) {
     let mut paths = vec![directory().join("bin")];
     paths.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
@@ -90,13 +90,13 @@ fn directory() -> PathBuf {
     target_directory().join("tools")
 }
 
-/// Where cargo builds.
+/// Cargo's target directory.
 pub(crate) fn target_directory() -> PathBuf {
     metadata()["target_directory"].as_str().unwrap_or("target").into()
 }
 
-/// The workspace's libraries that have features, each with those to try alone: not those that
-/// the facade hands on, because they are tried with it.
+/// The workspace's libraries that have features, each with the features to check alone. Features
+/// that the facade passes on are checked with the facade only.
 pub(crate) fn libraries() -> Vec<(String, Vec<String>)> {
     let metadata = metadata();
     let packages = metadata["packages"].as_array().cloned().unwrap_or_default();

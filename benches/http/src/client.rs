@@ -1,4 +1,4 @@
-//! A client that is small enough to misbehave on purpose.
+//! A small client that can hang up in the middle of a request.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ pub(crate) struct Client {
     stream: TcpStream,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,

@@ -14,19 +14,19 @@ use crate::wrk::{self, CONNECTIONS, Load, Measured};
 /// wrk's shortest run.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// What is measured, and how much of it.
+/// Arguments of the comparison.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Plan {
-    /// How often each server is measured
+    /// Number of rounds for each server
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// How long each load lasts
+    /// Duration of each load
     #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// Only with this handler
     #[arg(long)]
     handler: Option<Handler>,
-    /// Only what is guarded in this way; may be repeated
+    /// Only this subject; may be repeated
     #[arg(long)]
     subject: Vec<Subject>,
 }
@@ -48,7 +48,7 @@ impl Plan {
 pub(crate) struct Run {
     pub(crate) first: Sample,
     pub(crate) replay: Sample,
-    /// What the process grew by for each first request.
+    /// Growth of the process for each first request.
     pub(crate) bytes_per_key: f64,
 }
 
@@ -95,7 +95,7 @@ const REPLAY_KEYS: u32 = 3;
 
 /// On which subjects take turns.
 struct Stage {
-    /// Of one load.
+    /// Duration of one load.
     duration: Duration,
     handler: Handler,
     /// A PostgreSQL of our own, where the handler writes to one. A commit waits for the disk.

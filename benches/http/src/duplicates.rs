@@ -1,4 +1,4 @@
-//! What becomes of duplicates: how often a handler runs that should run once.
+//! Counts executions of duplicates, of which there should be none.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) const RACERS: u64 = 20;
 /// Keys whose first client hangs up.
 pub(crate) const HANG_UPS: u64 = 50;
 
-/// What one subject did with duplicates.
+/// Duplicate executions of one subject.
 #[derive(Debug, Clone)]
 pub(crate) struct Duplicates {
     /// Executions beyond the first, of [`RACES`] × ([`RACERS`] − 1) possible ones.
@@ -31,7 +31,7 @@ pub(crate) struct Duplicates {
     pub(crate) changed: Retry,
 }
 
-/// What a second request under a key got, and how often the handler had run by then.
+/// The answer to a second request under a key, and the handler's executions by then.
 #[derive(Debug, Clone)]
 pub(crate) struct Retry {
     pub(crate) answer: Answer,

@@ -1,4 +1,4 @@
-//! What stands in front of a service: processes with files of their own, gone when dropped.
+//! Fronts of a service: processes with their own files, removed when dropped.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 
 use crate::Fallible;
 
-/// A thing in front of the service.
+/// A kind of front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Front {
     /// nginx with `proxy_pass` and kept connections, which protects nothing.
@@ -170,12 +170,12 @@ fn spawn(command: &mut Command, files: &Files) -> Fallible<Child> {
     child.map_err(|error| format!("{command:?} cannot be started: {error}").into())
 }
 
-/// Waits until somebody listens.
+/// Waits until a server listens.
 async fn listening(address: SocketAddr) -> Fallible<()> {
     let end = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(address).await.is_err() {
         if Instant::now() > end {
-            return Err(format!("nobody listens on {address}").into());
+            return Err(format!("no server listens on {address}").into());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -12,15 +12,15 @@ const GOAL: f64 = 0.8;
 
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// What is measured.
+/// Arguments of the measurement.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Plan {
     #[command(flatten)]
     programs: Programs,
-    /// How often each is measured
+    /// Number of rounds for each front
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// How long each load lasts
+    /// Duration of each load
     #[arg(long, default_value_t = 3)]
     seconds: u64,
 }

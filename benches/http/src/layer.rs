@@ -20,7 +20,7 @@ use crate::wrk::Load;
 /// How many calls are timed together.
 const BATCH: u64 = 2000;
 
-/// What is called, and how often.
+/// Arguments of the measurement.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Calls {
     /// Batches of 2,000 calls for each server and load, taken in turns

@@ -25,7 +25,7 @@ const SHARDS: usize = 32;
 /// Says that an answer is one from before.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Whose key, and which.
+/// Tenant and key.
 type Name = (String, String);
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl Table {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was answered before, or `None` if the request is to run.
+    /// Returns the stored answer, or `None` if the request is to run.
     fn begin(&self, name: &Name, request: [u8; 32]) -> Result<Option<Reply>, StatusCode> {
         match self.shard(name).entry(name.clone()) {
             Entry::Vacant(free) => {

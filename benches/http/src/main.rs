@@ -1,6 +1,6 @@
-//! The HTTP layer beside the same handler bare, and beside what else there is.
+//! Benchmarks of the HTTP layer and the gateway, beside the bare handler and other products.
 //!
-//! `cargo xtask bench http` runs it; `docs/benchmarks.md` says what came of it.
+//! `cargo xtask bench http` runs it; `docs/benchmarks.md` has the results.
 
 mod client;
 mod compare;
@@ -29,7 +29,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Far longer than all duplicates take, shorter than a lease that nobody ends.
+/// Far longer than all duplicates take, shorter than a lease that is never ended.
 const DUPLICATES_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ enum Bench {
     Touch,
     /// One of the servers; its address is the first line that it prints
     Serve {
-        /// Which one
+        /// The server
         subject: Subject,
         /// The URL of the PostgreSQL that one of its handlers writes to
         database: Option<String>,

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Fallible;
 
-/// What a client asks for, about 200 bytes.
+/// A client's order, about 200 bytes.
 pub(crate) const BODY: &str = concat!(
     r#"{"customer":"cus_8Zk2Qm41","currency":"EUR","lines":["#,
     r#"{"sku":"TEA-GREEN-250","quantity":2,"price_cents":1295},"#,
@@ -32,7 +32,7 @@ pub(crate) const CHANGED: &str = concat!(
     r#""note":"Leave it with the neighbours."}"#,
 );
 
-/// What answers under load.
+/// The handlers under load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Handler {
     /// Reads JSON and writes JSON, and does nothing else: against it, a layer costs most
@@ -69,10 +69,10 @@ pub(crate) const SLOW: Duration = Duration::from_millis(5);
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(crate) const TENANT: HeaderName = HeaderName::from_static("x-tenant");
 
-/// How often handlers ran, and what they write to.
+/// Executions of the handlers, and their database.
 #[derive(Debug, Default)]
 pub(crate) struct Executions {
-    /// Of `/written`.
+    /// Connections of `/written`.
     database: Option<Pool>,
     total: AtomicU64,
     /// Only of `/slow` and `/failing`: at full load a shared map would slow down what all

@@ -25,7 +25,7 @@ const LOADED: [Loaded; 2] = [
     Loaded { title: "Replays", goal: REPLAY_GOAL, of: |run| run.replay },
 ];
 
-/// Prints what the turns came to.
+/// Prints the results of the turns.
 pub(crate) fn print_turns(handler: Handler, turns: &[Turn]) {
     println!("\n# With {}", handler.title());
     LOADED.iter().for_each(|loaded| loaded.print(turns));
@@ -68,7 +68,7 @@ impl Loaded {
         }
     }
 
-    /// What one subject has of a number of the bare handler's, turn by turn.
+    /// A number of one subject as a share of the bare handler's, turn by turn.
     fn share(&self, own: &[&Turn], number: fn(&Sample) -> f64) -> Spread {
         Spread::of(own.iter().map(|turn| {
             let [before, after] = turn.bare.map(|run| number(&(self.of)(&run)));
@@ -89,7 +89,7 @@ fn numbers(samples: impl Iterator<Item = Sample>) -> String {
     )
 }
 
-/// Prints what became of duplicates.
+/// Prints the duplicate executions.
 pub(crate) fn print_duplicates(counted: &[(Subject, Duplicates)]) {
     println!("\nExecutions that should not have been\n");
     println!(

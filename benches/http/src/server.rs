@@ -1,4 +1,4 @@
-//! One server in a process of its own, and what it takes of the machine.
+//! One server in its own process, and its use of the machine.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
 }
 
-/// What a process has used so far.
+/// Resources that a process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct Usage {
 impl Server {
     /// A fresh process, which finds memory that this machine has at hand.
     ///
-    /// A virtual machine may give memory that nobody uses back to its host within seconds, and
+    /// A virtual machine may give unused memory back to its host within seconds, and
     /// wait for it page by page when it is used again: here 3 microseconds a kilobyte, beside
     /// 0.15 else. Which server has to wait would be chance, so none has to.
     pub(crate) async fn start(subject: Subject, database: Option<&str>) -> Fallible<Self> {

@@ -1,4 +1,4 @@
-//! What is compared: the same routes, guarded in different ways.
+//! The subjects of the comparison: the same routes, guarded in different ways.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Subject {
     pub(crate) const LAYERED: [Self; 5] =
         [Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding, Self::Least];
 
-    /// Those that somebody may use, without what only marks a limit.
+    /// The products, without the subjects that only mark a limit.
     pub(crate) const USABLE: [Self; 4] =
         [Self::Bare, Self::Onceward, Self::AxumIdempotent, Self::Idempotent];
 
@@ -120,7 +120,7 @@ async fn hold(request: Request, next: Next) -> Result<Response, StatusCode> {
     Ok(Response::from_parts(head, body.into()))
 }
 
-/// By the defaults, with a key required and keys scoped by tenant.
+/// Onceward with its defaults, a required key, and keys scoped by tenant.
 fn onceward() -> Fallible<onceward_http::OncewardLayer> {
     let store = MemoryStore::with(LIMITS, Arc::new(SystemAmbient::new()));
     let layer = Onceward::layer(Engine::new(Arc::new(store)))

@@ -14,7 +14,7 @@ pub(crate) const CONNECTIONS: u64 = 64;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/load.lua");
 
-/// What is sent.
+/// A kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Load {
     /// No key at all
@@ -38,7 +38,7 @@ impl Load {
     }
 }
 
-/// What wrk has measured.
+/// wrk's measurements.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) requests: u64,

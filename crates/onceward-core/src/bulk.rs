@@ -161,12 +161,25 @@ pub struct Bulk {
     scope: Scope,
     key: Key,
     concurrency: usize,
+    on_lapse: Option<OnLapse>,
 }
 
 impl Bulk {
     /// A bulk under one key. The engine's policy applies to each item.
+    ///
+    /// Its records have keys derived from this one, so it can run inside an operation with the
+    /// same scope and key, such as a request that a layer guards.
     pub fn new(engine: Engine, scope: Scope, key: Key) -> Self {
-        Self { engine, scope, key, concurrency: 8 }
+        Self { engine, scope, key, concurrency: 8, on_lapse: None }
+    }
+
+    /// Rule for items that were running when the process died, instead of the policy's. With
+    /// [`OnLapse::Takeover`] the next sender runs them again: only for work that checks
+    /// [`Grant::fence`], or recognises [`Grant::operation`].
+    #[must_use]
+    pub fn on_lapse(mut self, on_lapse: OnLapse) -> Self {
+        self.on_lapse = Some(on_lapse);
+        self
     }
 
     /// Number of items that run concurrently (8).
@@ -192,7 +205,8 @@ impl Bulk {
         E: Serialize + DeserializeOwned + Send + 'static,
     {
         let planned = self.plan(items)?;
-        let whole = Intent::new(self.scope.clone(), self.key.clone(), fingerprint(&planned));
+        let key = Key::derived(&[b"bulk", self.key.expose().as_bytes()]);
+        let whole = Intent::new(self.scope.clone(), key, fingerprint(&planned));
         let bulk_run =
             BulkRun { engine: self.item_engine(), work: Arc::new(work), limit: self.concurrency };
         match self.whole_engine().begin(&whole).await? {
@@ -250,7 +264,8 @@ impl Bulk {
     /// Waits for items that an earlier run is still working on.
     fn item_engine(&self) -> Engine {
         let wait = self.engine.policy().lease().min(Duration::from_secs(600));
-        self.engine.reconfigured(|policy| policy.wait(wait))
+        let on_lapse = self.on_lapse.unwrap_or(self.engine.policy().on_lapse());
+        self.engine.reconfigured(|policy| policy.wait(wait).on_lapse(on_lapse))
     }
 }
 

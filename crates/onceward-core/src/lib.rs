@@ -70,6 +70,6 @@ pub use store::{MeteredStore, Meters};
 pub use sweeper::{Sweeper, SweeperRound, SweeperSettings};
 pub use unknown::{
     BoxError, Decision, DecisionKind, DecisionLog, Finding, InvalidTemplate, LoggedDecision,
-    Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, RecoveryRound,
-    Resolver, Since, Template,
+    Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, Resolver, Since,
+    Template,
 };

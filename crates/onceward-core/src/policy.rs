@@ -24,6 +24,7 @@ pub struct Policy(PolicyBuilder);
 
 /// Rule for an intent whose owner's lease has lapsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum OnLapse {
     /// The outcome is unknown until there is evidence.
     Unknown,

@@ -1,14 +1,14 @@
-//! What an axum handler takes and says: extractors, and a response part.
+//! Extractors and response parts for axum handlers.
 //!
 //! ```
 //! use axum::response::IntoResponse;
 //! use onceward_http::{Execution, Fate};
 //!
 //! async fn pay(execution: Execution) -> impl IntoResponse {
-//!     let key = execution.downstream_key(); // hand it to the payment provider
+//!     let key = execution.downstream_key(); // for the payment provider
 //!     match call_provider(key.as_str()).await {
 //!         Ok(receipt) => (http::StatusCode::CREATED, receipt).into_response(),
-//!         // It never got there, so a retry may run again.
+//!         // The provider was not reached, so a retry may run again.
 //!         Err(_) => (Fate::NothingHappened, http::StatusCode::BAD_GATEWAY).into_response(),
 //!     }
 //! }
@@ -22,22 +22,22 @@ use axum::response::{IntoResponse, IntoResponseParts, Response, ResponseParts};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::speak::{Execution, Fate, Sensitive};
 #[cfg(feature = "postgres")]
-use crate::transaction::PgTransaction;
+use crate::exchange::PgTransaction;
+use crate::handler::{Execution, Fate, Sensitive};
 
-/// The request did not come through the layer, or had no key and did not need one.
+/// The request did not pass the layer, or has no key and needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this request is not guarded; put the layer on its route, or take Option<Execution>")]
-pub struct NotGuarded;
+#[error("this request is not protected; put the layer on its route, or take Option<Execution>")]
+pub struct NotProtected;
 
-impl IntoResponse for NotGuarded {
+impl IntoResponse for NotProtected {
     fn into_response(self) -> Response {
         not_run(&self)
     }
 }
 
-/// The layer has no transactions, so there is none to take.
+/// The layer has no transactions.
 #[cfg(feature = "postgres")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this request has no transaction; give the layer `.transactions(&store)`")]
@@ -50,18 +50,18 @@ impl IntoResponse for NoTransaction {
     }
 }
 
-/// The answer to a mistake in the set-up, found before the handler ran: so the key stays free, and
-/// a retry runs once the mistake is mended. Its reason is for the log and not for the client.
+/// The response to a mistake in the set-up, found before the handler ran. The key is released, so a
+/// retry runs once the mistake is fixed. The cause goes to the log, not to the client.
 fn not_run(mistake: &dyn std::error::Error) -> Response {
     tracing::error!("{mistake}");
     (Fate::NothingHappened, StatusCode::INTERNAL_SERVER_ERROR).into_response()
 }
 
 impl<S: Sync> FromRequestParts<S> for Execution {
-    type Rejection = NotGuarded;
+    type Rejection = NotProtected;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, NotGuarded> {
-        Self::of(&parts.extensions).cloned().ok_or(NotGuarded)
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, NotProtected> {
+        Self::of(&parts.extensions).cloned().ok_or(NotProtected)
     }
 }
 
@@ -80,10 +80,10 @@ macro_rules! extractor {
         pub struct $name(pub onceward_core::$name);
 
         impl<S: Sync> FromRequestParts<S> for $name {
-            type Rejection = NotGuarded;
+            type Rejection = NotProtected;
 
-            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotGuarded> {
-                let $execution = Execution::of(&parts.extensions).ok_or(NotGuarded)?;
+            async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotProtected> {
+                let $execution = Execution::of(&parts.extensions).ok_or(NotProtected)?;
                 Ok(Self($value))
             }
         }
@@ -95,15 +95,15 @@ extractor! {
     Key = execution => execution.key().clone()
 }
 extractor! {
-    /// The operation's public name.
+    /// The id of the operation.
     OperationId = execution => execution.operation()
 }
 extractor! {
-    /// The fence, for conditional writes: refuse any that carry a lower one.
+    /// The fence, for conditional writes: refuse writes with a lower one.
     Fence = execution => execution.fence()
 }
 extractor! {
-    /// The idempotency key to hand to the next system; the same on every attempt.
+    /// The idempotency key for the next system, the same on every attempt.
     DownstreamKey = execution => execution.downstream_key()
 }
 

@@ -1,84 +1,73 @@
-//! The Idempotency-Key protocol as a tower layer: one effect and one answer for every
-//! retry of an HTTP request.
+//! The Idempotency-Key protocol as a tower layer: one effect and one response for every retry of an
+//! HTTP request. Works with axum, hyper and any tower service over `http` types.
 //!
-//! [`Onceward::layer`] begins; [`Rules`] are the protocol's switches; a handler learns about
-//! its [`Execution`] and says its [`Fate`]. `exchange.rs` tells the whole story of a request
-//! on one screen. Works with axum, hyper and any tower service over `http` types.
+//! [`Onceward::layer`] builds a layer; [`Rules`] are the settings of an operation; a handler reads its
+//! [`Execution`], and its response can state its [`Fate`]. `Exchange::answer` in `exchange/mod.rs` is
+//! the walk of one request on one screen.
+//!
+//! Each module uses only those below it:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `axum` | extractors (feature `axum`) |
+//! | `layer` | the tower layer, its settings and its service |
+//! | `exchange` | one protected request: execute, replay or refuse |
+//! | `request` | key, scope, fingerprint and reference of a request |
+//! | `response` | the stored form of a response, and replays |
+//! | `handler` | what a handler can read and state |
+//! | `observe` | events and trace spans |
+//! | `body` | buffering, decoding and copying bodies |
+//! | `problem` | refusals |
+//! | `rules` | the settings of an operation |
 
-mod admission;
 #[cfg(feature = "axum")]
 pub mod axum;
 mod body;
-mod canonical;
-mod coding;
-mod credentials;
 mod exchange;
-mod fingerprint;
-mod form;
-mod header;
-mod host;
-mod json;
-#[cfg(feature = "jwt")]
-mod jwt;
+mod handler;
 mod layer;
-mod multipart;
 mod observe;
-mod outlive;
-mod overhear;
 mod problem;
-mod reference;
-mod replay;
-mod reply;
-mod response_headers;
-mod right;
+mod request;
+mod response;
 mod rules;
-mod scope;
-mod seen;
-mod service;
-mod shadow;
-mod speak;
-mod status;
-mod trace;
-#[cfg(feature = "postgres")]
-mod transaction;
 
-pub use admission::Admission;
-pub use body::Body;
-pub use coding::accept_only_decodable;
-pub use credentials::{CREDENTIAL_HEADERS, ClientCertificate};
-pub use json::{json_differences, json_fingerprint};
-#[cfg(feature = "jwt")]
-pub use jwt::{InvalidJwks, Jwt};
-pub use layer::{InvalidLayer, LayerBuilder, Onceward, OncewardLayer, Operation, Scoped, Unscoped};
-pub use observe::{Differing, Event, Observer, Would};
-pub use problem::{Code, PROBLEM_DOCS, Problem, ProblemDetails, ProblemFormat, Refusal};
-pub use reply::{NeverKept, TAG, outcome_of, outcome_of_all, response_of};
-pub use response_headers::{DROPPED_HEADERS, NEVER_STORED_HEADERS, ResponseHeaders};
-pub use rules::{
-    CompletionLost, Enforcement, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules,
-    KeySyntax, OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus,
-    Rules, StoreDown,
-};
-pub use scope::{Denied, Source};
-pub use service::{OncewardService, ResponseFuture};
-pub use speak::{Execution, Fate, OUTCOME_HEADER, Reference, Sensitive};
-pub use trace::TRACE_TARGET;
+pub use body::{Body, accept_only_decodable};
+pub use exchange::Admission;
 #[cfg(feature = "postgres")]
-pub use transaction::{PgClient, PgTransaction, TransactionEnded};
+pub use exchange::{PgClient, PgTransaction, TransactionEnded};
+pub use handler::{Execution, Fate, OUTCOME_HEADER, Sensitive, SensitiveReply};
+pub use layer::{
+    InvalidLayer, LayerBuilder, Onceward, OncewardLayer, OncewardService, Operation,
+    ResponseFuture, RouteMatch, Scoped, Unscoped,
+};
+pub use observe::{DifferingPart, Event, Observer, ShadowDecision, TRACE_TARGET};
+pub use problem::{Code, PROBLEM_DOCS, Problem, ProblemDetails, ProblemFormat, Refusal};
+pub use request::{
+    CREDENTIAL_HEADERS, ClientCertificate, Denied, Source, json_differences, json_fingerprint,
+};
+#[cfg(feature = "jwt")]
+pub use request::{InvalidJwks, Jwt};
+pub use response::{NeverStored, TAG, outcome_of, outcome_of_all, response_of};
+pub use rules::{
+    CompletionLost, DROPPED_HEADERS, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules,
+    KeySyntax, Mode, NEVER_STORED_HEADERS, OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules,
+    ReplayRules, ReplayStatus, ResponseHeaders, Rules, StoreDown,
+};
 
 /// For this crate's fuzz targets, benchmarks and tests. Not part of the API.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::canonical::*;
-    pub use crate::multipart::*;
+    pub use crate::request::canonical::*;
+    pub use crate::request::fingerprint::multipart::*;
 
-    /// Reads one value of the key's header, by the default rules.
+    /// Parses one value of the key's header, by the default rules.
     pub fn read_key(value: &[u8]) -> Result<onceward_core::Key, String> {
-        crate::header::read(value, &crate::KeyRules::default())
+        crate::request::parse_key(value, &crate::KeyRules::default())
     }
 
-    /// Reads a stored reply and writes it again; `None` if it is none.
+    /// Decodes a stored response and encodes it again; `None` if it is not one.
     pub fn reply_round_trip(stored: &bytes::Bytes) -> Option<bytes::Bytes> {
-        crate::reply::round_trip(stored)
+        crate::response::round_trip(stored)
     }
 }

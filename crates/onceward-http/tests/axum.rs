@@ -1,4 +1,4 @@
-//! The layer on an axum router: what handlers take and say.
+//! The layer on an axum router: extractors and response parts.
 
 mod common;
 
@@ -34,13 +34,13 @@ async fn answered(
     (status, response.into_body().collect().await.unwrap().to_bytes(), replayed)
 }
 
-fn guarded(router: Router) -> Router {
+fn protected(router: Router) -> Router {
     router.layer(Onceward::layer(Bench::new().engine()).single_tenant().build().unwrap())
 }
 
 #[tokio::test]
 async fn handlers_take_key_operation_fence_and_downstream_key() {
-    let app = guarded(Router::new().route(
+    let app = protected(Router::new().route(
         "/orders",
         post(
             |key: Key, operation: OperationId, fence: Fence, downstream: DownstreamKey| async move {
@@ -56,8 +56,8 @@ async fn handlers_take_key_operation_fence_and_downstream_key() {
 }
 
 #[tokio::test]
-async fn a_handler_that_insists_on_an_execution_is_not_run_without_one() {
-    let app = guarded(
+async fn a_handler_that_requires_an_execution_does_not_run_without_one() {
+    let app = protected(
         Router::new()
             .route("/insists", post(|_: Execution| async { "ran" }))
             .route("/asks", post(|it: Option<Execution>| async move { it.is_some().to_string() })),
@@ -67,7 +67,7 @@ async fn a_handler_that_insists_on_an_execution_is_not_run_without_one() {
     assert_eq!(answered(&app, "POST", "/asks", Some("k")).await.1, "true");
 }
 
-/// The empty 500 was stored and replayed, after the mistake was mended too.
+/// The empty 500 was stored, and replayed after the mistake was fixed.
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_forgotten_transaction_leaves_the_key_free() {
@@ -89,7 +89,7 @@ async fn a_forgotten_transaction_leaves_the_key_free() {
 #[tokio::test]
 async fn a_handler_says_its_fate_as_a_part_of_its_response() {
     let counter = Counter::default();
-    let app = guarded(Router::new().route(
+    let app = protected(Router::new().route(
         "/orders",
         post({
             let counter = counter.clone();
@@ -107,7 +107,7 @@ async fn a_handler_says_its_fate_as_a_part_of_its_response() {
 
 #[tokio::test]
 async fn operations_are_named_after_routes_and_paths_are_compared() {
-    let app = guarded(
+    let app = protected(
         Router::new()
             .route(
                 "/orders/{id}/pay",
@@ -121,7 +121,7 @@ async fn operations_are_named_after_routes_and_paths_are_compared() {
     );
     let pay = answered(&app, "POST", "/orders/7/pay", Some("k")).await;
     assert_eq!(pay.1, "POST /orders/{id}/pay");
-    // One operation, another order: another request. Another operation: another key.
+    // Another order is another request of the same operation. Another operation has its own keys.
     assert_eq!(answered(&app, "POST", "/orders/8/pay", Some("k")).await.0, 422);
     assert_eq!(answered(&app, "POST", "/refunds", Some("k")).await.1, "POST /refunds");
     assert_eq!(answered(&app, "GET", "/orders/7", Some("k")).await.1, "read");

@@ -1,7 +1,7 @@
-//! Two texts have the same canonical form exactly when they mean the same.
+//! Two texts have equal canonical forms exactly if they have the same meaning.
 //!
-//! The oracle never reads JSON: documents are made as trees whose equality is what we mean by
-//! "the same", and then written as text in one of very many ways.
+//! The oracle never parses JSON: documents are generated as trees, whose equality is the definition of
+//! "the same meaning", and written as text in one of very many ways.
 //!
 //! `ONCEWARD_CASES` sets the number of cases of each property.
 
@@ -48,20 +48,20 @@ proptest! {
         let mut dice = Dice(dice);
         let (one_form, other_form) = (form(&write(&one, &mut dice)), form(&write(&other, &mut dice)));
         prop_assert_eq!(one == other, one_form == other_form);
-        // Prefix-free: what follows a form is never taken for a part of it.
+        // Prefix-free: bytes behind a form never belong to it.
         prop_assert!(one == other || !one_form.starts_with(&other_form));
     }
 
     #[test]
-    fn a_small_document_is_written_as_any_other_is(tree in trees(), dice: u64) {
-        // Which takes the longer way, and takes nothing out.
+    fn a_small_document_has_the_form_of_any_other(tree in trees(), dice: u64) {
+        // Takes the longer way and excludes nothing.
         let nothing = Selection::new(&[] as &[&str], &[NOWHERE]).unwrap();
         let text = write(&tree, &mut Dice(dice));
         prop_assert_eq!(selected(&text, &Selection::everything()), selected(&text, &nothing));
     }
 
     #[test]
-    fn what_is_excluded_counts_as_absent(tree in trees(), dice: u64) {
+    fn an_excluded_member_counts_as_absent(tree in trees(), dice: u64) {
         let mut dice = Dice(dice);
         let path = member_path(&tree, &mut dice);
         let without = remove(&tree, &path);
@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn only_what_is_included_counts(tree in trees(), dice: u64) {
+    fn only_included_members_count(tree in trees(), dice: u64) {
         let mut dice = Dice(dice);
         let path = member_path(&tree, &mut dice);
         let found = path.iter().try_fold(&tree, |tree, name| match tree {
@@ -152,8 +152,8 @@ enum Tree {
     Object(BTreeMap<String, Tree>),
 }
 
-/// `digits` times ten to the `power`, made in one way only: no zeros at either end of the
-/// digits, and zero has none.
+/// `digits` times ten to the `power`, normalised: no zeros at either end of the digits, and none for
+/// zero.
 #[derive(Debug, Clone, PartialEq)]
 struct Decimal {
     negative: bool,
@@ -182,7 +182,7 @@ fn trees() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// From so few that equal ones are frequent.
+/// Few distinct trees, so that equal ones are frequent.
 fn small_trees() -> impl Strategy<Value = Tree> {
     let leaf = prop_oneof![
         Just(Tree::Null),
@@ -222,7 +222,7 @@ fn numbers() -> impl Strategy<Value = Decimal> {
         -3..4_i128,
         any::<i16>().prop_map(i128::from),
         any::<i64>().prop_map(i128::from),
-        // Around the borders: digits of the fast way, i64, and far away.
+        // Around the limits of the fast path and of i64, and far beyond.
         (select(vec![18, 19, 30]), -20..20_i128).prop_map(|(ten, near)| 10_i128.pow(ten) + near),
         (select(vec![18, 19, 30]), -20..20_i128).prop_map(|(ten, near)| near - 10_i128.pow(ten)),
         (-20..20_i128).prop_map(|near| i128::from(i64::MAX) + near),
@@ -244,7 +244,7 @@ fn names() -> impl Strategy<Value = String> {
 
 // Changing documents.
 
-/// The same document with one leaf exchanged for another.
+/// The document with one leaf replaced.
 fn mutate(tree: &Tree, leaf: Tree, dice: &mut Dice) -> Tree {
     match tree {
         Tree::Array(items) if !items.is_empty() => {
@@ -264,7 +264,7 @@ fn mutate(tree: &Tree, leaf: Tree, dice: &mut Dice) -> Tree {
     }
 }
 
-/// A path that goes through objects only, and maybe a step too far.
+/// A path through objects only, sometimes one step too long.
 fn member_path(tree: &Tree, dice: &mut Dice) -> Vec<String> {
     let mut path = Vec::new();
     let mut place = tree;

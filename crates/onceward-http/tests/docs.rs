@@ -1,4 +1,4 @@
-//! The documentation knows every error.
+//! `docs/errors.md` explains every error code.
 
 use onceward_http::Code;
 
@@ -6,7 +6,7 @@ use onceward_http::Code;
 fn every_code_is_explained_under_the_anchor_that_its_type_names() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/errors.md");
     let docs = std::fs::read_to_string(path).unwrap();
-    // The layer's own are the first chapter.
+    // The first chapter has the layer's own codes.
     let docs = docs.split("\n# ").next().unwrap();
     let explained: Vec<&str> = docs.lines().filter_map(|line| line.strip_prefix("## ")).collect();
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Scopes from verified tokens, and from no others.
+//! Scopes from verified tokens only.
 
 mod common;
 
@@ -58,7 +58,7 @@ async fn a_new_token_of_the_same_caller_replays_and_another_caller_does_not() {
 }
 
 #[tokio::test]
-async fn what_does_not_verify_is_401_and_reaches_nothing() {
+async fn a_token_that_does_not_verify_is_401_and_nothing_runs() {
     let (layer, counter) = (layer(), Counter::default());
     let signed = |changes| token(&claims(&changes), Algorithm::HS256, SECRET);
     let good = signed(json!({}));

@@ -1,9 +1,10 @@
-//! The layer's promises that need no network, each named as a fact.
+//! Guarantees of the layer that need no network, each named as a fact.
 
 mod common;
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,15 +13,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body_util::{BodyExt, Full};
 use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
 use onceward_http::{
-    CompletionLost, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Onceward, Operation,
-    ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
+    CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode, Observer,
+    Onceward, Operation, Outcomes, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
 use tower_layer::Layer;
 
-// What a mismatch tells ---------------------------------------------------------------------
+// Parts of a mismatch ---------------------------------------------------------------------
 
 async fn differs(
     rules: Rules,
@@ -58,7 +59,7 @@ async fn a_mismatch_names_the_parts_that_differ_and_no_value() {
 }
 
 #[tokio::test]
-async fn a_mismatch_tells_nothing_where_that_is_switched_off() {
+async fn a_mismatch_names_no_parts_if_that_is_switched_off() {
     let fingerprint = FingerprintRules { explain: false, ..FingerprintRules::default() };
     let rules = Rules { fingerprint, ..Rules::default() };
     let refused = differs(rules, post("k", r#"{"a":1}"#), post("k", r#"{"a":2}"#)).await;
@@ -73,10 +74,10 @@ async fn without_comparison_any_request_under_a_known_key_is_a_retry() {
     assert!(is_replay(&send(&layer, counting(&counter), post("k", "2")).await));
 }
 
-// Retries that are known by their bytes -----------------------------------------------------
+// The replay cache ------------------------------------------------------------------------
 
-/// On a store that answers at once, retries that are sent as the first attempt was are known
-/// by their bytes. That must not make a retry of anything that is none.
+/// On a store that answers from memory, exact repetitions are recognised by their bytes. Other requests
+/// must not be.
 #[tokio::test]
 async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
     const TENANT: HeaderName = HeaderName::from_static("x-tenant");
@@ -119,10 +120,10 @@ async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
     assert_eq!(ask(with(&[], post("k", body))).await, (503, false, 3), "known, and too late");
 }
 
-// What a handler learns and says ------------------------------------------------------------
+// The handler's side ------------------------------------------------------------------------
 
 #[tokio::test]
-async fn a_handler_learns_its_key_operation_fence_and_downstream_key() {
+async fn a_handler_gets_its_key_operation_fence_and_downstream_key() {
     let (layer, counter) = (layer(Rules::default()), Counter::default());
     let handler = {
         let counter = counter.clone();
@@ -133,7 +134,7 @@ async fn a_handler_learns_its_key_operation_fence_and_downstream_key() {
             assert_eq!(execution.scope().operation(), "POST *");
             assert!(execution.fence().0 > 0);
             let told = format!("{} {}", execution.operation(), execution.downstream_key());
-            // Nothing happened, so that the next attempt sees what stays the same.
+            // Released, so that the next attempt shows what stays the same.
             let response = Response::builder().status(500).extension(Fate::NothingHappened);
             std::future::ready(ok(response, told))
         }
@@ -158,7 +159,7 @@ async fn two_answers(
 }
 
 #[tokio::test]
-async fn a_handlers_word_goes_before_the_policy() {
+async fn the_fate_in_a_response_takes_precedence_over_the_policy() {
     let release = || Response::builder().status(201).extension(Fate::NothingHappened);
     let (_, second, executions) = two_answers(release, Rules::default()).await;
     assert_eq!((second.status().as_u16(), executions), (201, 2));
@@ -173,6 +174,24 @@ async fn a_handlers_word_goes_before_the_policy() {
     assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (429, 1, true));
 }
 
+/// The library stored a 5xx under the policy `careful`, and the gateway left it unknown: one word
+/// for two behaviours.
+#[tokio::test]
+async fn a_5xx_leaves_the_outcome_unknown_unless_the_handler_or_the_rules_say_otherwise() {
+    let fails = || Response::builder().status(503);
+    let (first, second, executions) = two_answers(fails, Rules::default()).await;
+    assert_eq!((first.status().as_u16(), first.body().as_ref(), executions), (503, &b"1"[..], 1));
+    assert_eq!(code(&second), "IDEMPOTENCY_OUTCOME_UNKNOWN");
+
+    let is_final = || Response::builder().status(503).extension(Fate::Final);
+    let (_, second, executions) = two_answers(is_final, Rules::default()).await;
+    assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (503, 1, true));
+
+    let stripe = Rules { outcomes: Outcomes::StripeV1, ..Rules::default() };
+    let (_, second, executions) = two_answers(fails, stripe).await;
+    assert_eq!((second.status().as_u16(), executions, is_replay(&second)), (503, 1, true));
+}
+
 #[tokio::test]
 async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
     let release = || Response::builder().status(500).header("onceward-outcome", "release");
@@ -180,7 +199,8 @@ async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
     assert_eq!(executions, 2);
     assert!(![first, second].iter().any(|it| it.headers().contains_key("onceward-outcome")));
     let nonsense = || Response::builder().status(500).header("onceward-outcome", "maybe");
-    let (first, second, executions) = two_answers(nonsense, Rules::default()).await;
+    let keep = Rules { outcomes: Outcomes::StripeV1, ..Rules::default() };
+    let (first, second, executions) = two_answers(nonsense, keep).await;
     assert_eq!((executions, is_replay(&second)), (1, true));
     assert!(!first.headers().contains_key("onceward-outcome"));
 }
@@ -211,8 +231,7 @@ async fn a_sensitive_reply_is_made_again_from_its_resource() {
         (first.status(), first.body(), true)
     );
 
-    // Nobody can make it again here, and the secret was not stored: the retry is told where
-    // the resource is.
+    // Without `rebuild` the body cannot be made again: the retry gets the location of the resource.
     let told = send(&bench.layer(Rules::default()), handler, post("k", "{}")).await;
     assert_eq!(code(&told), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
     assert_eq!(told.headers()["location"], "/cards/card_7");
@@ -224,7 +243,7 @@ async fn a_sensitive_reply_is_made_again_from_its_resource() {
 #[tokio::test]
 async fn a_response_over_the_limit_goes_to_the_first_caller_only() {
     let large = || Response::builder().status(201).header("location", "/orders/1");
-    let rules = Rules { response_bytes_max: 0, ..Rules::default() };
+    let rules = Rules { response_max_bytes: 0, ..Rules::default() };
     let (first, second, executions) = two_answers(large, rules).await;
     assert_eq!((first.status().as_u16(), first.body().as_ref()), (201, &b"1"[..]));
     assert_eq!((second.status().as_u16(), executions), (409, 1));
@@ -263,7 +282,34 @@ async fn trailers_are_replayed_as_grpc_needs_them() {
     }
 }
 
-// When something goes wrong -----------------------------------------------------------------
+// Matching a route before the call ----------------------------------------------------------
+
+#[tokio::test]
+async fn a_matched_request_is_served_as_by_call_and_tells_whether_its_body_is_buffered() {
+    let counter = Counter::default();
+    let (limited, shadow) = (
+        Rules { request_max_bytes: 7, ..Rules::default() },
+        Rules { mode: Mode::Shadow, ..Rules::default() },
+    );
+    let mut service = layer(limited).layer(tower::service_fn(counting(&counter)));
+    for replayed in [false, true] {
+        let request = post("k", "{}");
+        let route = service.match_route(&request);
+        assert_eq!(route.request_max_bytes(), Some(7));
+        let answer = service.call_matched(request, route).await.unwrap();
+        assert_eq!(answer.headers().contains_key("idempotent-replayed"), replayed);
+    }
+    assert_eq!(counter.executions(), 1);
+    let streams =
+        |request: Request<Full<Bytes>>| service.match_route(&request).request_max_bytes().is_none();
+    let get = |uri: &str| Request::get(uri).body(Full::default()).unwrap();
+    let keyless = Request::post("/orders").body(Full::default()).unwrap();
+    assert!(streams(keyless) && streams(get("/orders")) && streams(get("/onceward/operations/7")));
+    let service = layer(shadow).layer(tower::service_fn(counting(&counter)));
+    assert_eq!(service.match_route(&post("k", "{}")).request_max_bytes(), None);
+}
+
+// Failures ----------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_executes_nothing() {
@@ -279,14 +325,27 @@ async fn a_store_that_is_down_executes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_open_runs_unguarded_and_counts_it() {
+async fn failing_open_runs_unprotected_and_reports_it() {
     let (bench, counter) = (Bench::new(), Counter::default());
-    let layer = bench.layer(Rules { store_down: StoreDown::Open, ..Rules::default() });
+    let unprotected = Arc::new(CountUnprotected::default());
+    let rules = Rules { store_down: StoreDown::Open, ..Rules::default() };
+    let layer = Onceward::layer(bench.engine()).single_tenant().others(rules);
+    let layer = layer.observer(unprotected.clone()).build().unwrap();
     bench.store.on_every(Call::Claim, Fault::Fail);
     for _ in 0..2 {
         assert_eq!(send(&layer, counting(&counter), post("k", "{}")).await.status(), 201);
     }
-    assert_eq!((counter.executions(), layer.unguarded()), (2, 2));
+    assert_eq!((counter.executions(), unprotected.0.load(Ordering::SeqCst)), (2, 2));
+}
+
+/// Counts requests that ran unprotected.
+#[derive(Default)]
+struct CountUnprotected(AtomicUsize);
+
+impl Observer for CountUnprotected {
+    fn observe(&self, _operation: &str, event: Event) {
+        self.0.fetch_add(usize::from(event == Event::Unprotected), Ordering::SeqCst);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -308,7 +367,7 @@ async fn a_completion_that_cannot_be_stored_is_answered_truly_and_never_released
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_that_cannot_be_stored_fails_where_that_is_asked_for() {
+async fn a_completion_that_cannot_be_stored_fails_by_setting() {
     let (bench, counter) = (Bench::new(), Counter::default());
     let rules = Rules { completion_lost: CompletionLost::Fail, ..Rules::default() };
     let layer = bench.layer(rules);
@@ -338,7 +397,7 @@ async fn a_panic_leaves_the_outcome_unknown_and_the_caller_is_told() {
     assert_eq!(code(&first), "IDEMPOTENCY_OUTCOME_UNKNOWN");
     let retry = send(&layer, counting(&counter), post("k", "{}")).await;
     assert_eq!((code(&retry).as_str(), counter.executions()), ("IDEMPOTENCY_OUTCOME_UNKNOWN", 0));
-    assert_eq!(json(&first)["operation"], json(&retry)["operation"]);
+    assert_eq!(json(&first)["operation_id"], json(&retry)["operation_id"]);
 }
 
 #[tokio::test]
@@ -390,10 +449,10 @@ async fn a_caller_that_goes_away_does_not_cancel_the_handler() {
     assert_eq!((is_replay(&retry), counter.executions()), (true, 1));
 }
 
-// The switches ------------------------------------------------------------------------------
+// The settings ------------------------------------------------------------------------------
 
 #[tokio::test(start_paused = true)]
-async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
+async fn a_duplicate_waits_is_refused_or_gets_a_status_page() {
     let slow = |_| async {
         sleep(Duration::from_secs(1)).await;
         ok(Response::builder().status(201), "done")
@@ -411,7 +470,7 @@ async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
         });
         assert_eq!((first.status().as_u16(), second.status().as_u16()), (201, status));
         if status == 202 {
-            let operation = json(&second)["operation"].as_str().unwrap().to_owned();
+            let operation = json(&second)["operation_id"].as_str().unwrap().to_owned();
             let page = format!("/onceward/operations/{operation}");
             assert_eq!(second.headers()["location"], page);
             assert!(second.headers().contains_key("retry-after"));
@@ -420,12 +479,12 @@ async fn a_duplicate_waits_is_refused_or_gets_a_page_to_look_at() {
 }
 
 #[tokio::test]
-async fn statuses_marks_and_the_header_have_their_switches() {
+async fn statuses_replay_headers_and_the_key_header_have_settings() {
     let mut rules = Rules {
         mismatch_status: StatusCode::CONFLICT,
         replay: ReplayRules {
             status: ReplayStatus::Ok,
-            marks: vec![HeaderName::from_static("x-again")],
+            headers: vec![HeaderName::from_static("x-again")],
         },
         ..Rules::default()
     };
@@ -447,7 +506,7 @@ async fn statuses_marks_and_the_header_have_their_switches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_new_after_its_time_or_answered_as_expired() {
+async fn a_key_is_new_after_its_ttl_or_answered_as_expired() {
     for (expiry, status) in
         [(Expiry::Forget, 201), (Expiry::Tombstone(Duration::from_secs(9)), 409)]
     {
@@ -489,7 +548,7 @@ async fn named_operations_have_their_own_rules_and_keys() {
     assert_eq!(code(&go(Method::POST, "/orders", None).await), "MISSING_IDEMPOTENCY_KEY");
     assert_eq!(go(Method::POST, "/orders", Some("k")).await.status(), 201);
     assert!(is_replay(&go(Method::POST, "/orders", Some("k")).await));
-    // Another operation, so the same key is another one.
+    // Another operation: the same text is another key.
     assert_eq!(go(Method::PUT, "/orders/7/payment", Some("k")).await.status(), 201);
     assert!(is_replay(&go(Method::PUT, "/orders/7/payment", Some("k")).await));
     // Another path parameter is another request.
@@ -504,7 +563,7 @@ async fn named_operations_have_their_own_rules_and_keys() {
 }
 
 #[tokio::test]
-async fn tenants_and_callers_have_keys_of_their_own() {
+async fn tenants_and_callers_have_their_own_keys() {
     let layer = Onceward::layer(Bench::new().engine())
         .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
         .caller(Source::each_credential())
@@ -527,14 +586,14 @@ async fn tenants_and_callers_have_keys_of_their_own() {
     assert!(is_replay(&go(one, "a").await));
     let refused = go("canary", "a").await;
     assert_eq!((refused.status().as_u16(), code(&refused).as_str()), (400, "INVALID_TENANT"));
-    // A known key without credentials is no way to a stored answer.
+    // A known key without credentials gets no stored response.
     let refused = go(one, "").await;
     assert_eq!((refused.status().as_u16(), code(&refused).as_str()), (401, "INVALID_CREDENTIALS"));
     assert_eq!(counter.executions(), 3);
 }
 
 #[tokio::test]
-async fn a_full_store_is_told_by_a_code_of_its_own_and_not_as_too_many_keys() {
+async fn a_full_store_has_its_own_code_instead_of_too_many_keys() {
     let limits = onceward_core::MemoryLimits { records_max: 64, ..Default::default() };
     let store = MemoryStore::with(limits, Arc::new(onceward_core::SystemAmbient::new()));
     let layer = Onceward::layer(Engine::new(Arc::new(store))).single_tenant().build().unwrap();
@@ -551,7 +610,7 @@ async fn a_full_store_is_told_by_a_code_of_its_own_and_not_as_too_many_keys() {
 }
 
 #[test]
-fn impossible_settings_are_refused_with_what_is_wrong() {
+fn impossible_settings_are_refused_with_the_cause() {
     let told = |operation: Operation| {
         let layer = Onceward::layer(Bench::new().engine()).single_tenant().operation(operation);
         layer.build().unwrap_err().to_string()

@@ -52,7 +52,7 @@ async fn a_retry_under_other_credentials_neither_runs_nor_sees_the_reply() {
 }
 
 #[tokio::test]
-async fn the_spelling_of_a_scheme_and_the_pieces_of_a_cookie_do_not_matter() {
+async fn the_spelling_of_a_scheme_and_the_lines_of_a_cookie_do_not_count() {
     let (layer, counter) = (by_credentials(), Counter::default());
     send(&layer, counting(&counter), with(("authorization", "Bearer T"))).await;
     let retry = send(&layer, counting(&counter), with(("authorization", "bearer T"))).await;
@@ -66,7 +66,7 @@ async fn the_spelling_of_a_scheme_and_the_pieces_of_a_cookie_do_not_matter() {
 }
 
 #[tokio::test]
-async fn a_known_key_without_credentials_is_no_way_to_a_stored_reply() {
+async fn a_known_key_without_credentials_gets_no_stored_reply() {
     let (layer, counter) = (by_credentials(), Counter::default());
     send(&layer, counting(&counter), with(("authorization", "Bearer T"))).await;
     let refused = send(&layer, counting(&counter), post("order-1", "{}")).await;
@@ -74,7 +74,7 @@ async fn a_known_key_without_credentials_is_no_way_to_a_stored_reply() {
     assert_eq!(counter.executions(), 1);
 }
 
-/// Without a single credential anywhere, keys work: a first try with curl ended in 401.
+/// Keys work without any credentials. A first try with curl ended in 401.
 #[tokio::test]
 async fn a_service_without_credentials_needs_no_settings() {
     let (layer, counter) = (by_credentials(), Counter::default());
@@ -148,7 +148,7 @@ async fn a_key_in_the_body_is_read_there() {
 }
 
 #[tokio::test]
-async fn a_body_without_a_key_passes_whole_where_none_is_required() {
+async fn a_body_without_a_key_passes_whole_if_none_is_required() {
     let layer = square();
     for body in ["", "{}", "plain text"] {
         let echo = |request: Request<onceward_http::Body<Full<Bytes>>>| async move {
@@ -160,11 +160,11 @@ async fn a_body_without_a_key_passes_whole_where_none_is_required() {
     }
 }
 
-// What retries see of a response ------------------------------------------------------------
+// The response to a retry -------------------------------------------------------------------
 
 fn headers_of(answer: &Answer) -> HeaderMap {
     let mut headers = answer.headers().clone();
-    for mark in ReplayRules::default().marks {
+    for mark in ReplayRules::default().headers {
         headers.remove(mark);
     }
     headers
@@ -228,7 +228,7 @@ async fn a_compressed_reply_is_readable_for_a_retry_that_accepts_no_compression(
 /// stripe-node resolves with an undefined id where a refusal has no `error` member.
 #[tokio::test]
 async fn refusals_can_be_written_for_stripes_sdks() {
-    let format = ProblemFormat { stripe_error: true, ..ProblemFormat::default() };
+    let format = ProblemFormat { stripe_errors: true, ..ProblemFormat::default() };
     let layer = Onceward::layer(Bench::new().engine()).single_tenant().problem_format(format);
     let (layer, counter) = (layer.build().unwrap(), Counter::default());
     send(&layer, counting(&counter), post("k", "{}")).await;

@@ -1,4 +1,4 @@
-//! Status pages of operations, and business references: what a caller can find out later.
+//! Status pages of operations, and business references.
 
 mod common;
 
@@ -14,7 +14,7 @@ use onceward_http::{
 };
 use tokio::time::sleep;
 
-/// A layer whose callers are told apart by a header.
+/// A layer with callers from a header.
 fn by_caller(bench: &Bench, rules: Rules) -> OncewardLayer {
     let caller = Source::header(HeaderName::from_static("x-caller"));
     Onceward::layer(bench.engine()).caller(caller).others(rules).build().unwrap()
@@ -37,7 +37,7 @@ async fn look(layer: &OncewardLayer, caller: &str, path: &str) -> Answer {
     send(layer, unreachable, from(caller, get(path))).await
 }
 
-/// The page of the operation that a duplicate of a slow request is told of, and the first answer.
+/// Returns the status page that a duplicate of a slow request gets, and the responses.
 async fn accepted(layer: &OncewardLayer) -> (String, Answer, Answer) {
     let slow = |_| async {
         sleep(Duration::from_secs(2)).await;
@@ -62,7 +62,7 @@ fn accepting() -> Rules {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_tells_its_caller_where_the_operation_stands_and_leads_to_the_answer() {
+async fn a_status_page_shows_the_state_and_links_the_response() {
     let bench = Bench::new();
     let layer = by_caller(&bench, accepting());
     let (page, seen, first) = accepted(&layer).await;
@@ -74,8 +74,8 @@ async fn a_page_tells_its_caller_where_the_operation_stands_and_leads_to_the_ans
 
     let done = json(&look(&layer, "a", &page).await);
     assert_eq!(done["state"], "completed");
-    assert_eq!(done["name"], "POST *");
-    assert!(page.ends_with(done["operation"].as_str().unwrap()));
+    assert_eq!(done["operation"], "POST *");
+    assert!(page.ends_with(done["operation_id"].as_str().unwrap()));
     assert_eq!(done["result"]["status"], 201);
     assert_eq!(done["result"]["location"], "/orders/7");
     assert!(done["created_at"].as_str().unwrap().ends_with('Z'), "{done}");
@@ -86,7 +86,7 @@ async fn a_page_tells_its_caller_where_the_operation_stands_and_leads_to_the_ans
 }
 
 #[tokio::test(start_paused = true)]
-async fn whose_operation_it_is_not_learns_as_much_as_of_one_that_is_not_there() {
+async fn another_callers_operation_looks_like_one_that_does_not_exist() {
     let bench = Bench::new();
     let layer = by_caller(&bench, accepting());
     let (page, _, _) = accepted(&layer).await;
@@ -106,7 +106,7 @@ async fn whose_operation_it_is_not_learns_as_much_as_of_one_that_is_not_there() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_looking_is_allowed() {
+async fn a_status_page_accepts_only_get_and_head() {
     let bench = Bench::new();
     let layer = by_caller(&bench, accepting());
     let (page, _, _) = accepted(&layer).await;
@@ -118,7 +118,7 @@ async fn only_looking_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_what_nobody_knows_has_the_problem() {
+async fn the_status_page_of_an_unknown_operation_has_the_problem() {
     let bench = Bench::new();
     let layer = by_caller(&bench, Rules::default());
     let handler = |_| async {
@@ -127,7 +127,7 @@ async fn a_page_of_what_nobody_knows_has_the_problem() {
     };
     send(&layer, handler, from("a", post("k", "{}"))).await;
     let refused = send(&layer, handler, from("a", post("k", "{}"))).await;
-    let operation = json(&refused)["operation"].as_str().unwrap().to_owned();
+    let operation = json(&refused)["operation_id"].as_str().unwrap().to_owned();
     let page = format!("/onceward/operations/{operation}");
     let seen = json(&look(&layer, "a", &page).await);
     assert_eq!(seen["state"], "unknown");
@@ -137,7 +137,7 @@ async fn a_page_of_what_nobody_knows_has_the_problem() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_kept_is_not_linked() {
+async fn a_response_that_is_not_stored_is_not_linked() {
     let bench = Bench::new();
     let layer = by_caller(&bench, Rules::default());
     let handler = |_| async {
@@ -146,7 +146,7 @@ async fn what_is_not_kept_is_not_linked() {
     };
     send(&layer, handler, from("a", post("k", "{}"))).await;
     let refused = send(&layer, handler, from("a", post("k", "{}"))).await;
-    let operation = json(&refused)["operation"].as_str().unwrap().to_owned();
+    let operation = json(&refused)["operation_id"].as_str().unwrap().to_owned();
     let seen = json(&look(&layer, "a", &format!("/onceward/operations/{operation}")).await);
     assert_eq!(seen["result"], serde_json::json!({ "status": 201 }));
 }
@@ -176,7 +176,7 @@ async fn a_new_key_with_a_known_reference_gets_the_first_answer() {
         (409, "BUSINESS_REFERENCE_TAKEN".into())
     );
     assert_eq!(json(&refused)["differs"], serde_json::json!(["body:/amount"]));
-    assert!(json(&refused)["operation"].is_string(), "where to look");
+    assert!(json(&refused)["operation_id"].is_string(), "where to look");
     assert!(!format!("{refused:?}").contains("5390"));
     assert_eq!(counter.executions(), 1);
 }
@@ -205,7 +205,7 @@ async fn a_reference_can_be_in_a_header_and_refuse_every_other_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_reference_is_refused_by_its_place_and_not_repeated() {
+async fn an_invalid_reference_is_refused_by_its_place_and_not_repeated() {
     let layer = Bench::new().layer(referring(ReferenceRules::body("/ref")));
     let counter = Counter::default();
     let long = format!(r#"{{"ref":"{}"}}"#, "x".repeat(256));
@@ -230,7 +230,7 @@ async fn what_is_no_reference_is_refused_by_its_place_and_not_repeated() {
 }
 
 #[test]
-fn a_reference_that_is_no_pointer_does_not_build() {
+fn an_invalid_reference_pointer_does_not_build() {
     let bench = Bench::new();
     let rules = referring(ReferenceRules::body("ref"));
     let built = Onceward::layer(bench.engine()).single_tenant().others(rules).build();

@@ -1,4 +1,4 @@
-//! Observing: nothing changes for anybody, and what would have been is counted.
+//! Shadow mode: requests pass unchanged, and the decisions of protection are reported.
 
 mod common;
 
@@ -14,8 +14,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use onceward_core::{Content, Query, State, StoreAdmin};
 use onceward_http::{
-    Body, Differing, Enforcement, Event, Execution, Fate, InProgress, Observer, Onceward,
-    OncewardLayer, Rules, Source, Would,
+    Body, DifferingPart, Event, Execution, Fate, InProgress, Mode, Observer, Onceward,
+    OncewardLayer, Rules, ShadowDecision, Source,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use parking_lot::Mutex;
@@ -23,35 +23,35 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt;
 use tower_layer::Layer;
 
-/// Writes down what would have been.
+/// Collects the decisions.
 #[derive(Clone, Default)]
-struct Notes(Arc<Mutex<Vec<Would>>>);
+struct Notes(Arc<Mutex<Vec<ShadowDecision>>>);
 
 impl Observer for Notes {
     fn observe(&self, operation: &str, event: Event) {
         assert_eq!(operation, "POST *");
         match event {
-            Event::Observed(would) => self.0.lock().push(would),
-            other => panic!("{other:?} of a request that was only observed"),
+            Event::Shadow(decision) => self.0.lock().push(decision),
+            other => panic!("{other:?} of a request in shadow mode"),
         }
     }
 }
 
 impl Notes {
-    /// What was noted since, when all is quiet.
-    async fn take(&self) -> Vec<Would> {
+    /// Returns the decisions since the last call, once all tasks are idle.
+    async fn take(&self) -> Vec<ShadowDecision> {
         idle().await;
         std::mem::take(&mut self.0.lock())
     }
 }
 
-/// Time stands still until nothing is left to do.
+/// Paused time advances only when all tasks are idle.
 async fn idle() {
     sleep(Duration::from_millis(1)).await;
 }
 
-fn observing() -> Rules {
-    Rules { enforcement: Enforcement::Observe, ..Rules::default() }
+fn in_shadow_mode() -> Rules {
+    Rules { mode: Mode::Shadow, ..Rules::default() }
 }
 
 fn layer_on(bench: &Bench, rules: Rules) -> (OncewardLayer, Notes) {
@@ -60,7 +60,7 @@ fn layer_on(bench: &Bench, rules: Rules) -> (OncewardLayer, Notes) {
     (layer.observer(Arc::new(notes.clone())).build().unwrap(), notes)
 }
 
-/// A handler that reads its request, counts, and answers so.
+/// A handler that reads its request, counts it, and sends this response.
 fn answering(
     counter: &Counter,
     response: fn() -> http::response::Builder,
@@ -80,7 +80,7 @@ fn answering(
     }
 }
 
-/// A handler that counts when it is done, after a second.
+/// A handler that takes a second and then counts the request.
 fn slow(
     counter: &Counter,
 ) -> impl FnMut(Request<Body<Full<Bytes>>>) -> futures_util::future::BoxFuture<'static, Handled>
@@ -107,8 +107,8 @@ fn without_key(body: &str) -> Request<Full<Bytes>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_refused_replayed_or_changed_whatever_comes() {
-    let rules = Rules { required: true, request_bytes_max: 8, ..observing() };
+async fn shadow_mode_refuses_replays_and_changes_nothing() {
+    let rules = Rules { required: true, request_max_bytes: 8, ..in_shadow_mode() };
     let (layer, notes) = layer_on(&Bench::new(), rules);
     let counter = Counter::default();
     let requests: [fn() -> Request<Full<Bytes>>; 7] = [
@@ -135,36 +135,36 @@ async fn nothing_is_refused_replayed_or_changed_whatever_comes() {
     assert_eq!(
         notes.take().await,
         [
-            Would::MissingKey,
-            Would::InvalidKey,
-            Would::Execute,
-            Would::Replay,
-            Would::Mismatch(Differing::Body),
-            Would::Refused,
-            Would::Mismatch(Differing::Body),
+            ShadowDecision::MissingKey,
+            ShadowDecision::InvalidKey,
+            ShadowDecision::Execute,
+            ShadowDecision::Replay,
+            ShadowDecision::Mismatch(DifferingPart::Body),
+            ShadowDecision::Refused,
+            ShadowDecision::Mismatch(DifferingPart::Body),
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_mismatch_is_counted_by_the_first_part_that_differs() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let handler = answering(&Counter::default(), created);
     send(&layer, handler.clone(), post("k", "[1]")).await;
-    assert_eq!(notes.take().await, [Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute]);
     for (request, differing) in [
-        (post_to("/invoices", "k", "[2]"), Differing::Path),
-        (post_to("/orders?dry=1", "k", "[1]"), Differing::Query),
-        (post("k", "[2]"), Differing::Body),
+        (post_to("/invoices", "k", "[2]"), DifferingPart::Path),
+        (post_to("/orders?dry=1", "k", "[1]"), DifferingPart::Query),
+        (post("k", "[2]"), DifferingPart::Body),
     ] {
         send(&layer, handler.clone(), request).await;
-        assert_eq!(notes.take().await, [Would::Mismatch(differing)]);
+        assert_eq!(notes.take().await, [ShadowDecision::Mismatch(differing)]);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn duplicates_at_once_all_run_and_all_but_one_would_conflict() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+async fn concurrent_duplicates_all_run_and_all_but_one_would_conflict() {
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let counter = Counter::default();
     let slow = slow(&counter);
     let sends = (0..5).map(|_| send(&layer, slow.clone(), post("k", "{}")));
@@ -173,13 +173,13 @@ async fn duplicates_at_once_all_run_and_all_but_one_would_conflict() {
     assert_eq!(counter.executions(), 5);
     let mut would = notes.take().await;
     would.sort_by_key(|it| it.name());
-    assert_eq!(would[4], Would::Execute);
-    assert!(would[..4].iter().all(|it| *it == Would::Conflict), "{would:?}");
+    assert_eq!(would[4], ShadowDecision::Execute);
+    assert!(would[..4].iter().all(|it| *it == ShadowDecision::Conflict), "{would:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_duplicates_would_wait_they_would_be_replays_and_wait_for_nothing() {
-    let rules = Rules { in_progress: InProgress::Wait(Duration::from_secs(5)), ..observing() };
+async fn duplicates_that_would_wait_are_replays_and_do_not_wait() {
+    let rules = Rules { in_progress: InProgress::Wait(Duration::from_secs(5)), ..in_shadow_mode() };
     let (layer, notes) = layer_on(&Bench::new(), rules);
     let slow = |request: Request<Body<Full<Bytes>>>| async move {
         drop(request.into_body().collect().await);
@@ -189,51 +189,51 @@ async fn where_duplicates_would_wait_they_would_be_replays_and_wait_for_nothing(
     let begun = Instant::now();
     join(send(&layer, slow, post("k", "{}")), send(&layer, slow, post("k", "{}"))).await;
     assert_eq!(begun.elapsed(), Duration::from_secs(1));
-    assert_eq!(notes.take().await, [Would::Execute, Would::Replay]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Replay]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_or_hangs_changes_and_delays_nothing() {
     for fault in [Fault::Fail, Fault::LoseReply, Fault::Hang] {
         let bench = Bench::new();
-        let (layer, notes) = layer_on(&bench, observing());
+        let (layer, notes) = layer_on(&bench, in_shadow_mode());
         bench.store.on_every(Call::Claim, fault);
         let begun = Instant::now();
         let answer = send(&layer, answering(&Counter::default(), created), post("k", "[1]")).await;
         assert_eq!((answer.status().as_u16(), &answer.body()[..]), (201, &b"[1]"[..]));
         assert_eq!(begun.elapsed(), Duration::ZERO, "{fault:?}");
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(notes.take().await, [Would::StoreDown], "{fault:?}");
+        assert_eq!(notes.take().await, [ShadowDecision::StoreDown], "{fault:?}");
     }
 }
 
-/// The other way round holds as well: what was guarded is not seen by who observes.
+/// The reverse holds too: shadow mode does not find the records of protected requests.
 #[tokio::test(start_paused = true)]
-async fn from_observing_to_guarding_the_next_retry_is_the_first_execution() {
+async fn after_shadow_mode_the_next_retry_is_the_first_execution() {
     let (bench, counter) = (Bench::new(), Counter::default());
-    let (shadow, notes) = layer_on(&bench, observing());
+    let (shadow, notes) = layer_on(&bench, in_shadow_mode());
     for _ in 0..2 {
         send(&shadow, answering(&counter, created), post("k", "[1]")).await;
         idle().await;
     }
-    assert_eq!(notes.take().await, [Would::Execute, Would::Replay]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Replay]);
 
-    let guarded = bench.layer(Rules::default());
-    let first = send(&guarded, counting(&counter), post("k", "[1]")).await;
-    let again = send(&guarded, counting(&counter), post("k", "[1]")).await;
+    let protected = bench.layer(Rules::default());
+    let first = send(&protected, counting(&counter), post("k", "[1]")).await;
+    let again = send(&protected, counting(&counter), post("k", "[1]")).await;
     assert!(!is_replay(&first) && is_replay(&again));
     assert_eq!((first.body(), again.body(), counter.executions()), (&"3".into(), &"3".into(), 3));
 
     send(&shadow, answering(&counter, created), post("new", "[1]")).await;
-    send(&guarded, counting(&counter), post("newer", "[1]")).await;
+    send(&protected, counting(&counter), post("newer", "[1]")).await;
     send(&shadow, answering(&counter, created), post("newer", "[1]")).await;
-    assert_eq!(notes.take().await, [Would::Execute, Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Execute]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_of_observed_requests_are_named_so_and_hold_nothing_of_a_response() {
+async fn records_of_shadow_mode_have_their_region_and_nothing_of_a_response() {
     let bench = Bench::new();
-    let (layer, _) = layer_on(&bench, observing());
+    let (layer, _) = layer_on(&bench, in_shadow_mode());
     send(&layer, answering(&Counter::default(), created), post("k", "\"canary\"")).await;
     idle().await;
     let page = bench.store.list(&Query::default()).await.unwrap();
@@ -244,30 +244,36 @@ async fn records_of_observed_requests_are_named_so_and_hold_nothing_of_a_respons
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_handler_says_decides_what_its_retry_would_be() {
-    let said: [(fn() -> http::response::Builder, Would); 6] = [
-        (|| Response::builder().status(201), Would::Replay),
-        (|| Response::builder().status(402), Would::Replay),
-        (|| Response::builder().status(429), Would::Execute),
-        (|| Response::builder().status(500).extension(Fate::Unknown), Would::Unknown),
-        (|| Response::builder().status(201).extension(Fate::NothingHappened), Would::Execute),
-        (|| Response::builder().status(201).header("onceward-outcome", "release"), Would::Execute),
+async fn the_disposition_of_a_response_decides_about_its_retry() {
+    let said: [(fn() -> http::response::Builder, ShadowDecision); 6] = [
+        (|| Response::builder().status(201), ShadowDecision::Replay),
+        (|| Response::builder().status(402), ShadowDecision::Replay),
+        (|| Response::builder().status(429), ShadowDecision::Execute),
+        (|| Response::builder().status(500).extension(Fate::Unknown), ShadowDecision::Unknown),
+        (
+            || Response::builder().status(201).extension(Fate::NothingHappened),
+            ShadowDecision::Execute,
+        ),
+        (
+            || Response::builder().status(201).header("onceward-outcome", "release"),
+            ShadowDecision::Execute,
+        ),
     ];
     for (number, (response, would)) in said.into_iter().enumerate() {
-        let (layer, notes) = layer_on(&Bench::new(), observing());
+        let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
         for _ in 0..2 {
             let handler = answering(&Counter::default(), response);
             let answer = send(&layer, handler, post("k", "{}")).await;
             assert_eq!(answer.headers().len(), response().headers_ref().unwrap().len());
             idle().await;
         }
-        assert_eq!(notes.take().await, [Would::Execute, would], "{number}");
+        assert_eq!(notes.take().await, [ShadowDecision::Execute, would], "{number}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_hangs_up_ends_its_handler_and_its_retry_would_be_a_replay() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+async fn a_disconnect_ends_the_handler_and_the_retry_would_be_a_replay() {
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let counter = Counter::default();
     let slow = slow(&counter);
     let sent = send(&layer, slow, post("k", "{}"));
@@ -275,12 +281,12 @@ async fn a_client_that_hangs_up_ends_its_handler_and_its_retry_would_be_a_replay
     sleep(Duration::from_secs(2)).await;
     assert_eq!(counter.executions(), 0, "without Onceward it ends, too");
     send(&layer, answering(&counter, created), post("k", "{}")).await;
-    assert_eq!(notes.take().await, [Would::Execute, Would::Replay]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Replay]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_panics_leaves_its_outcome_unknown() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let panicking = layer.layer(tower::service_fn(async |request: Request<Body<Full<Bytes>>>| {
         drop(request.into_body().collect().await);
         idle().await;
@@ -293,32 +299,32 @@ async fn a_handler_that_panics_leaves_its_outcome_unknown() {
     assert!(panicked.await.unwrap_err().is_panic());
     idle().await;
     send(&layer, answering(&Counter::default(), created), post("k", "{}")).await;
-    assert_eq!(notes.take().await, [Would::Execute, Would::Unknown]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute, ShadowDecision::Unknown]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_its_handler_does_not_read_is_not_known() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+async fn a_body_that_the_handler_does_not_read_is_not_decided() {
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let counter = Counter::default();
     assert_eq!(send(&layer, counting(&counter), post("k", "{}")).await.status(), 201);
-    assert_eq!(notes.take().await, [Would::Unseen]);
+    assert_eq!(notes.take().await, [ShadowDecision::Unseen]);
     let nothing = post("k", "");
     assert_eq!(send(&layer, counting(&counter), nothing).await.status(), 201);
-    assert_eq!(notes.take().await, [Would::Execute], "nothing was there to read");
+    assert_eq!(notes.take().await, [ShadowDecision::Execute], "the body is empty");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_told_would_be_refused_and_passes() {
+async fn a_request_without_a_caller_would_be_refused_and_passes() {
     let notes = Notes::default();
     let layer = Onceward::layer(Bench::new().engine())
         .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
-        .others(observing())
+        .others(in_shadow_mode())
         .observer(Arc::new(notes.clone()))
         .build()
         .unwrap();
     let handler = answering(&Counter::default(), created);
     assert_eq!(send(&layer, handler, post("k", "{}")).await.status(), 201);
-    assert_eq!(notes.take().await, [Would::Refused]);
+    assert_eq!(notes.take().await, [ShadowDecision::Refused]);
 }
 
 /// A body whose end is known with its last frame and whose length is not, as over HTTP/2.
@@ -341,8 +347,8 @@ impl http_body::Body for Unsized {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_is_heard_whole_by_who_does_not_poll_past_its_end() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+async fn a_body_is_copied_whole_without_a_poll_past_its_end() {
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let service = layer.layer(tower::service_fn(async |request: Request<Body<Unsized>>| {
         let mut body = request.into_body();
         while !http_body::Body::is_end_stream(&body) {
@@ -352,12 +358,12 @@ async fn a_body_is_heard_whole_by_who_does_not_poll_past_its_end() {
     }));
     let answer = service.oneshot(post("k", "{}").map(Unsized)).await.unwrap();
     assert_eq!(answer.status(), 201);
-    assert_eq!(notes.take().await, [Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_streams_to_its_handler_before_it_has_ended() {
-    let (layer, notes) = layer_on(&Bench::new(), observing());
+    let (layer, notes) = layer_on(&Bench::new(), in_shadow_mode());
     let (frames, body) = tokio::sync::mpsc::unbounded_channel::<&'static str>();
     let body = StreamBody::new(futures_util::stream::unfold(body, async |mut body| {
         let frame = Frame::data(Bytes::from_static(body.recv().await?.as_bytes()));
@@ -383,5 +389,5 @@ async fn a_body_streams_to_its_handler_before_it_has_ended() {
     }
     drop(frames);
     assert_eq!(answer.await.unwrap().unwrap().status(), 201);
-    assert_eq!(notes.take().await, [Would::Execute]);
+    assert_eq!(notes.take().await, [ShadowDecision::Execute]);
 }

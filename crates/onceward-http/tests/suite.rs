@@ -49,7 +49,7 @@ impl World {
         Self { store, clock, fixture: Fixture::new(), rules }
     }
 
-    /// A layer with an engine of its own, as each life of a server has.
+    /// A layer with its own engine, like each run of a server.
     fn layer(&self) -> OncewardLayer {
         let impatient = Policy::builder().settle_wait(Duration::from_millis(300)).build().unwrap();
         let engine = Engine::builder(self.store.clone()).policy(impatient).build();
@@ -95,6 +95,7 @@ impl World {
         let server = Arc::new(MortalServer::start(protocol, move || handler(&world)).unwrap());
         let mut target = Target::onceward(server.base()).over(protocol);
         target.name = format!("{name}, memory");
+        target.expects.server_errors = expected::ServerErrors::Unknown;
         let controls = StoreControls::new(self.store.clone(), self.clock.clone());
         target.controlled(Arc::new(controls.crashing_by(move || {
             let server = Arc::clone(&server);
@@ -103,14 +104,14 @@ impl World {
     }
 }
 
-/// Servers with other switches, each the suite's target with other expectations; and the
-/// second node of one of them.
+/// Servers with other settings, each a target with its own expectations; and the second node of one of
+/// them.
 fn switched() -> (Vec<Target>, Server) {
     let mut targets = Vec::new();
     let wait = Duration::from_secs(2);
     let world = World::with(Rules {
         in_progress: InProgress::Wait(wait),
-        request_bytes_max: 64 * 1024,
+        request_max_bytes: 64 * 1024,
         expiry: Some(Expiry::Tombstone(Duration::from_secs(30 * 24 * 3600))),
         ..Rules::default()
     });
@@ -127,6 +128,7 @@ fn switched() -> (Vec<Target>, Server) {
         in_progress: expected::InProgress::Wait(wait),
         request_bytes_max: Some(64 * 1024),
         expiry: expected::Expiry::Tombstone,
+        server_errors: expected::ServerErrors::Unknown,
         ..Expectations::default()
     };
     targets.push(target);
@@ -153,7 +155,7 @@ fn switched() -> (Vec<Target>, Server) {
     (targets, peer)
 }
 
-/// Cases that no server without a gateway's upstream or quotas can show.
+/// Cases that need a gateway's upstream or its quotas.
 const NEED_A_GATEWAY: &[&str] = &[
     "a_key_flood_is_429",
     "a_refused_upstream_frees_the_key",
@@ -161,7 +163,7 @@ const NEED_A_GATEWAY: &[&str] = &[
     "a_silent_upstream_is_unknown",
 ];
 
-/// Servers with the default switches.
+/// Servers with the default settings.
 fn plain() -> Vec<Target> {
     let protocols = [Protocol::Http1, Protocol::Http2];
     let hyper = protocols.map(|it| World::new().serve("hyper", it, World::hyper));
@@ -177,7 +179,7 @@ async fn hyper_and_axum_keep_the_protocol_with_every_switch_over_http_1_and_http
     assert_eq!(shown_by_none(&reports), NEED_A_GATEWAY);
 }
 
-/// One case of the suite by itself, against a server on all cores.
+/// Runs one case of the suite against a server on all cores.
 async fn holds(protocol: Protocol, case: impl AsyncFn(&Case) -> Verdict) {
     let world = World::new();
     let server = Server::start(protocol, world.hyper()).unwrap();
@@ -187,19 +189,19 @@ async fn holds(protocol: Protocol, case: impl AsyncFn(&Case) -> Verdict) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_twenty_at_once_one_executes_a_hundred_times_in_a_row() {
+async fn one_of_twenty_concurrent_requests_executes_a_hundred_times_in_a_row() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
         holds(protocol, async |case| burst(case, 20, 100).await).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_five_hundred_at_once_one_executes_a_hundred_times_in_a_row() {
+async fn one_of_five_hundred_concurrent_requests_executes_a_hundred_times_in_a_row() {
     holds(Protocol::Http1, async |case| burst(case, 500, 100).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hangs_up_at_any_point_causes_one_execution_and_its_retry_replays() {
+async fn a_disconnect_at_any_point_leaves_one_execution_and_the_retry_replays() {
     for protocol in [Protocol::Http1, Protocol::Http2] {
         for point in (0..=200).step_by(20).map(Duration::from_millis) {
             holds(protocol, async |case| hang_up_at(case, point).await).await;

@@ -1,4 +1,4 @@
-//! Writes the guarded function.
+//! Writes the idempotent function.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
@@ -8,7 +8,7 @@ use syn::{AttrStyle, Error, Expr, Ident, ItemFn, Result};
 use crate::function::{Argument, Form, Function};
 use crate::settings::{FailureRule, Meaning, Settings, Tenant};
 
-/// The function that decides, and runs the original block as the work.
+/// Returns the function that begins the intent and runs the original block.
 pub(crate) fn expand(settings: &Settings, function: &Function) -> Result<TokenStream> {
     let engine = Engine::find(settings, function)?;
     let call = call(settings, function, &engine)?;
@@ -19,7 +19,7 @@ pub(crate) fn expand(settings: &Settings, function: &Function) -> Result<TokenSt
     Ok(with_body(&function.item, &body))
 }
 
-/// The signature that callers see, with another body.
+/// Returns the signature for callers with another body.
 pub(crate) fn with_body(item: &ItemFn, body: &TokenStream) -> TokenStream {
     let ItemFn { attrs, vis, sig, .. } = item;
     let outer = attrs.iter().filter(|it| matches!(it.style, AttrStyle::Outer));
@@ -27,10 +27,10 @@ pub(crate) fn with_body(item: &ItemFn, body: &TokenStream) -> TokenStream {
     quote!(#(#outer)* #vis #sig { #(#inner)* #body })
 }
 
-/// Where the engine comes from.
+/// Source of the engine.
 struct Engine {
     expression: TokenStream,
-    /// The argument that is the engine, if it is one.
+    /// The engine's argument, if it is one.
     argument: Option<Ident>,
 }
 
@@ -70,18 +70,18 @@ fn call(settings: &Settings, function: &Function, engine: &Engine) -> Result<Tok
     let patterns = function.arguments.iter().filter_map(|Argument { ident, pattern, .. }| {
         pattern.as_ref().map(|pattern| quote!(let #pattern = #ident;))
     });
-    let (arguments, guarded) = (local("arguments"), local("guarded"));
-    let guard = guard(settings, engine, &arguments);
-    let run = run(settings, function, engine, &guarded);
+    let (arguments, checked) = (local("arguments"), local("call"));
+    let check = check(settings, engine, &arguments);
+    let run = run(settings, function, engine, &checked);
     Ok(quote! {
         let #arguments = #fingerprint;
         #(#patterns)*
-        let #guarded = #guard;
+        let #checked = #check;
         #run
     })
 }
 
-/// The fingerprint of the arguments that say what is asked for, by name.
+/// The fingerprint of the compared arguments, by name.
 fn fingerprint(settings: &Settings, function: &Function, engine: &Engine) -> Result<TokenStream> {
     let stranger = settings.skip.iter().find(|it| function.argument(&it.to_string()).is_none());
     if let Some(stranger) = stranger {
@@ -94,14 +94,14 @@ fn fingerprint(settings: &Settings, function: &Function, engine: &Engine) -> Res
     let members = function.arguments.iter().filter(counts).map(|argument| {
         let Argument { ident, name, pattern, .. } = argument;
         let span = pattern.as_ref().map_or(ident.span(), Spanned::span);
-        // An error of the cast points at the argument.
+        // The compiler reports an error of the cast at the argument.
         quote_spanned!(located(span)=> (#name, &#ident as &dyn ::onceward::__private::Argument))
     });
     Ok(quote!(::onceward::__private::fingerprint(&[#(#members),*])))
 }
 
-/// Engine and intent. All of it is evaluated before the arguments move into the work.
-fn guard(settings: &Settings, engine: &Engine, arguments: &Ident) -> TokenStream {
+/// Engine and intent, evaluated before the arguments move into the work.
+fn check(settings: &Settings, engine: &Engine, arguments: &Ident) -> TokenStream {
     let Settings { operation, key, caller, ttl, .. } = settings;
     let engine = &engine.expression;
     let anyone = || quote!(::onceward::__private::ANYONE);
@@ -122,7 +122,7 @@ fn guard(settings: &Settings, engine: &Engine, arguments: &Ident) -> TokenStream
         None => quote!(::core::option::Option::None),
     };
     quote! {
-        ::onceward::__private::Guard {
+        ::onceward::__private::CallSettings {
             engine: &(#engine),
             ttl: #ttl,
             operation: #operation,
@@ -131,23 +131,23 @@ fn guard(settings: &Settings, engine: &Engine, arguments: &Ident) -> TokenStream
             key: #key,
             fingerprint: #arguments,
         }
-        .stand()
+        .check()
     }
 }
 
-/// Runs the work, one way or the other.
-fn run(settings: &Settings, function: &Function, engine: &Engine, guarded: &Ident) -> TokenStream {
+/// Runs the work, in its own task or in the caller's future.
+fn run(settings: &Settings, function: &Function, engine: &Engine, checked: &Ident) -> TokenStream {
     let run = if settings.inline || function.borrows(engine.argument.as_ref()) {
         quote!(run_inline)
     } else {
         quote!(run)
     };
-    // What a result must be is told where the result's type is written.
+    // The compiler reports missing traits of the result at its type.
     let output = &function.output;
     let at = located(output.span());
-    let (work, meaning) = (work(function), meaning(&settings.failures, at));
+    let (work, classify) = (work(function), classify(&settings.failures, at));
     quote_spanned! {at=>
-        ::onceward::__private::#run::<#output, _, _>(#guarded, #work, #meaning).await
+        ::onceward::__private::#run::<#output, _, _>(#checked, #work, #classify).await
     }
 }
 
@@ -172,20 +172,20 @@ fn work(function: &Function) -> TokenStream {
     }
 }
 
-/// What an error means, by its shape.
-fn meaning(rules: &[FailureRule], at: Span) -> TokenStream {
+/// Matches an error with the patterns.
+fn classify(rules: &[FailureRule], at: Span) -> TokenStream {
     if rules.is_empty() {
         return quote_spanned!(at=> |_| ::core::option::Option::None);
     }
     let arms = rules.iter().map(|FailureRule { meaning, pattern, guard }| {
-        let meaning = match meaning {
+        let disposition = match meaning {
             Meaning::Keep => quote!(Keep),
             Meaning::Release => quote!(Release),
             Meaning::Unknown => quote!(Unknown),
         };
         let guard = guard.iter();
         quote! {
-            #pattern #(if #guard)* => ::core::option::Option::Some(::onceward::Disposition::#meaning),
+            #pattern #(if #guard)* => ::core::option::Option::Some(::onceward::Disposition::#disposition),
         }
     });
     let error = local("error");
@@ -198,12 +198,12 @@ fn meaning(rules: &[FailureRule], at: Span) -> TokenStream {
     }
 }
 
-/// A name that the function's own names never meet.
+/// A name that cannot collide with the function's own names.
 fn local(name: &str) -> Ident {
     Ident::new(name, Span::mixed_site())
 }
 
-/// A place in the user's code for errors, in code that lints know to be the macro's.
+/// A span that reports errors in the user's code, while lints treat the code as the macro's.
 fn located(span: Span) -> Span {
     Span::mixed_site().located_at(span)
 }

@@ -1,4 +1,4 @@
-//! The function under the attribute, taken apart.
+//! Parses the function under the attribute.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens as _;
@@ -10,33 +10,33 @@ use syn::{
     Signature, Type, TypeBareFn, TypeParamBound,
 };
 
-/// A guarded function: what its callers see, and what becomes of its arguments.
+/// An idempotent function: its signature for callers, and its arguments.
 pub(crate) struct Function {
     /// The function as callers see it, without the grant; its block is the work.
     pub(crate) item: ItemFn,
     pub(crate) form: Form,
-    /// What the work returns.
+    /// The return type of the work.
     pub(crate) output: Type,
     pub(crate) arguments: Vec<Argument>,
-    /// The argument that takes the grant.
+    /// The argument for the grant.
     pub(crate) grant: Option<PatType>,
 }
 
-/// How the function is written.
+/// Form of the function.
 pub(crate) enum Form {
     /// `async fn`.
     Async,
-    /// What `#[async_trait]` makes of one: its type, a boxed future.
+    /// Output of `#[async_trait]`: a boxed future of this type.
     Boxed(Box<Type>),
 }
 
-/// One argument that callers give.
+/// An argument that callers pass.
 pub(crate) struct Argument {
-    /// Its name in the signature.
+    /// The name in the signature.
     pub(crate) ident: Ident,
-    /// What it is called in the fingerprint.
+    /// The name in the fingerprint.
     pub(crate) name: String,
-    /// What it was taken apart into, if it was.
+    /// The pattern, if it is one.
     pub(crate) pattern: Option<Pat>,
     ty: Type,
 }
@@ -53,7 +53,7 @@ impl Function {
         self.arguments.iter().find(|argument| argument.ident == name)
     }
 
-    /// Whether the work borrows from its caller, and so cannot have a task of its own.
+    /// Returns true if the work borrows from its caller, and so cannot run in its own task.
     ///
     /// `unless` names an argument that does not count if the work does not use it.
     pub(crate) fn borrows(&self, unless: Option<&Ident>) -> bool {
@@ -69,7 +69,7 @@ impl Function {
     }
 }
 
-/// Takes the arguments marked `#[grant]` out of the signature.
+/// Removes the arguments marked `#[grant]` from the signature.
 pub(crate) fn take_grant(item: &mut ItemFn) -> Result<Option<PatType>> {
     let mut grants = Vec::new();
     let inputs = std::mem::take(&mut item.sig.inputs);
@@ -145,7 +145,7 @@ fn generics<'a>(path: &'a Path, name: &str) -> Option<&'a AngleBracketedGenericA
     }
 }
 
-/// Gives arguments that are patterns a name, so that they can be fingerprinted whole.
+/// Names the arguments that are patterns, so that they can be fingerprinted as a whole.
 fn name_arguments(sig: &mut Signature) -> Vec<Argument> {
     let typed = sig.inputs.iter_mut().filter_map(|input| match input {
         FnArg::Typed(argument) => Some(argument),
@@ -169,7 +169,7 @@ fn name_argument(position: usize, argument: &mut PatType) -> Argument {
     Argument { name: position.to_string(), ident, pattern: Some(pattern), ty }
 }
 
-/// Whether a word occurs in a block, be it inside of a macro.
+/// Returns true if a word occurs in a block, macros included.
 fn mentions(block: &Block, word: &Ident) -> bool {
     fn within(tokens: TokenStream, word: &Ident) -> bool {
         tokens.into_iter().any(|token| match token {
@@ -189,7 +189,7 @@ fn is_borrowed(ty: &Type) -> bool {
     borrows.0
 }
 
-/// Looks for references and lifetimes other than `'static`.
+/// Searches for references and lifetimes other than `'static`.
 struct Borrows(bool);
 
 impl<'ast> Visit<'ast> for Borrows {
@@ -202,7 +202,7 @@ impl<'ast> Visit<'ast> for Borrows {
         self.0 |= lifetime.ident != "static";
     }
 
-    // What a function takes, it does not hold.
+    // Arguments of a function type are not held.
     fn visit_type_bare_fn(&mut self, _: &'ast TypeBareFn) {}
     fn visit_parenthesized_generic_arguments(&mut self, _: &'ast ParenthesizedGenericArguments) {}
 }

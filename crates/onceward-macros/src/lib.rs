@@ -14,8 +14,8 @@ use crate::settings::Settings;
 
 /// Runs an async function once per intent, and gives every retry the first result.
 ///
-/// The arguments are what is asked for: the same key with other arguments is refused. The
-/// result is stored by serde and replayed, an error that is kept as much as a value.
+/// The arguments are the request: the same key with other arguments is refused. The result, a value or
+/// a stored error, is serialized with serde and replayed.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -57,7 +57,7 @@ use crate::settings::Settings;
 ///         unknown(PaymentError::TimedOut)
 ///     )]
 ///     async fn charge(&self, request: &Charge, #[grant] grant: Grant) -> Result<u32, PaymentError> {
-///         // … hand the provider `grant.downstream_key()`, the same on each attempt …
+///         // … pass `grant.downstream_key()` to the provider, the same on each attempt …
 ///         # let _ = grant;
 ///         Ok(request.cents)
 ///     }
@@ -67,7 +67,7 @@ use crate::settings::Settings;
 /// # async fn main() -> Result<(), PaymentError> {
 /// let cashier = Cashier { engine: Engine::new(Arc::new(MemoryStore::new())) };
 /// let mut request = Charge { tenant: "acme".into(), key: "order-17".into(), cents: 4200 };
-/// assert_eq!(cashier.charge(&request).await?, 4200); // the grant is not the caller's business
+/// assert_eq!(cashier.charge(&request).await?, 4200); // the caller passes no grant
 /// assert_eq!(cashier.charge(&request).await?, 4200); // not charged again
 ///
 /// request.cents = 9900;
@@ -81,54 +81,54 @@ use crate::settings::Settings;
 ///
 /// | setting | meaning |
 /// |---|---|
-/// | `operation = "…"` | required: what is done, a name that does not change |
-/// | `key = …` | required: the caller's name for the intent, an expression over the arguments; anything that is `ToKey` |
-/// | `tenant = …` | whose key it is, `AsRef<str>`; required, or else `single_tenant` |
+/// | `operation = "…"` | required: the name of the operation, which must not change |
+/// | `key = …` | required: the idempotency key, an expression over the arguments of a type that is `ToKey` |
+/// | `tenant = …` | the tenant of the key, `AsRef<str>`; required, or else `single_tenant` |
 /// | `single_tenant` | there are no tenants |
-/// | `caller = …` | who sent it, `AsRef<str>`; without it a tenant's callers share their keys |
-/// | `ttl = "24h"` | how long the outcome is replayed, in `s`, `m` (minutes), `h`, `d`; else as the engine's policy says |
-/// | `engine = …` | where the engine is; else the argument `engine`, else `self.engine` |
-/// | `skip(a, b)` | arguments that do not say what is asked for, such as a clock or a pool |
-/// | `keep(…)`, `release(…)`, `unknown(…)` | patterns over the error, with `if` guards: it is the outcome, nothing happened, nobody knows; the first that fits counts, and what none fits the policy's `failures` decides |
-/// | `inline` | run as a part of the caller's future |
+/// | `caller = …` | the caller of the key, `AsRef<str>`; without it a tenant's callers share their keys |
+/// | `ttl = "24h"` | how long the outcome is replayed, in `s`, `m` (minutes), `h`, `d`; default: the engine's policy |
+/// | `engine = …` | the engine; default: the argument `engine`, else `self.engine` |
+/// | `skip(a, b)` | arguments that are not part of the request, such as a clock or a pool |
+/// | `keep(…)`, `release(…)`, `unknown(…)` | patterns over the error, with `if` guards: it is the outcome, nothing happened, it is not known what happened. The first match applies, without one the policy's `failures` |
+/// | `inline` | runs the function in the caller's future |
 ///
-/// An argument marked `#[grant]` is not the caller's: the function gets its `Grant` there, with
-/// the operation's id, the fence and the downstream key.
+/// Callers do not pass an argument marked `#[grant]`: it is the function's `Grant`, with the
+/// operation's id, the fence and the downstream key.
 ///
-/// # What must hold
+/// # Requirements
 ///
-/// - The function is async, free or a method, in an `impl` of a trait too. Under
-///   `#[async_trait]` it works as well.
+/// - The function is async: a free function, a method, or a method in the `impl` of a trait, with or
+///   without `#[async_trait]`.
 /// - It returns `Result<T, E>`. `T` and `E` are `Serialize` and `DeserializeOwned`, and `E` is
 ///   `From<onceward::Refused>`.
-/// - Arguments are `Serialize`, but for `self`, the engine, the grant and what is skipped.
-///   They count by name and not by order, so renaming one makes retries across the release
-///   mismatch. One that is taken apart by a pattern counts as a whole, by its position.
+/// - Arguments are `Serialize`, except `self`, the engine, the grant and skipped ones. They are compared
+///   by name, not by order, so after renaming one, retries of earlier calls are mismatches. An argument
+///   that is a pattern is compared as a whole, by its position.
 ///
 /// # Where it runs
 ///
-/// A function that owns its arguments runs in a task of its own: a caller that goes away does
-/// not cancel it, and a panic is an unknown outcome. An `engine: &Engine` that only the
-/// attribute uses does not count as borrowed.
+/// A function that owns its arguments runs in its own task: dropping the caller's future does not
+/// cancel it, and a panic is an unknown outcome. An `engine: &Engine` that only the attribute uses does
+/// not count as borrowed.
 ///
-/// A function that borrows (`&self`, a reference, a lifetime) runs as a part of its caller's
-/// future: if that is dropped, so is the work, and the outcome is **unknown**. Behind HTTP,
-/// where callers hang up, prefer `self: Arc<Self>` and owned arguments. Type parameters of a
-/// function that owns its arguments must be `Send + 'static`, or else the function `inline`.
+/// A function that borrows (`&self`, a reference, a lifetime) runs in its caller's future: if that is
+/// dropped, so is the work, and the outcome is **unknown**. Behind HTTP, where clients disconnect,
+/// prefer `self: Arc<Self>` and owned arguments. Type parameters of a function that owns its arguments
+/// must be `Send + 'static`, or else the function must be `inline`.
 ///
-/// # Errors of functions inside
+/// # Errors of nested functions
 ///
-/// If the function calls another guarded one and passes its refusal on, say what that means:
-/// the policy would keep it, and what is kept must be written by serde.
-/// `release(Error::Refused(it) if it.is_retryable())` is right where nothing else has happened
-/// by then, `unknown(Error::Refused(_))` always.
+/// If the function calls another idempotent function and returns its refusal, classify that error: the
+/// policy would store it, and a stored error must be `Serialize`.
+/// `release(Error::Refused(it) if it.is_retryable())` is right if nothing has happened before, and
+/// `unknown(Error::Refused(_))` is always right.
 #[proc_macro_attribute]
 pub fn idempotent(
     settings: proc_macro::TokenStream,
     item: proc_macro::TokenStream,
 ) -> proc_macro::TokenStream {
     match parse(item.into()) {
-        Ok(item) => guarded(settings.into(), item),
+        Ok(item) => expanded(settings.into(), item),
         Err(error) => error.into_compile_error(),
     }
     .into()
@@ -144,7 +144,7 @@ fn parse(item: TokenStream) -> Result<ItemFn> {
     })
 }
 
-fn guarded(settings: TokenStream, item: ItemFn) -> TokenStream {
+fn expanded(settings: TokenStream, item: ItemFn) -> TokenStream {
     let expanded = syn::parse2::<Settings>(settings)
         .and_then(|settings| expand::expand(&settings, &Function::new(item.clone())?));
     expanded.unwrap_or_else(|error| {
@@ -153,10 +153,10 @@ fn guarded(settings: TokenStream, item: ItemFn) -> TokenStream {
     })
 }
 
-/// The function without its block, so that one mistake is not reported at every caller.
+/// The function without its block, so that an error is not reported again at every caller.
 fn signature_of(mut item: ItemFn) -> TokenStream {
     let _known = function::take_grant(&mut item);
-    // Never runs: the mistake stops the build.
+    // Never runs: the error stops the build.
     let body = expand::with_body(&item, &quote!(::core::unreachable!()));
     quote!(#[allow(unused, reason = "its attribute has a mistake")] #body)
 }

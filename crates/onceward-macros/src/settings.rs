@@ -1,4 +1,4 @@
-//! What is written inside `#[idempotent(…)]`.
+//! The settings in `#[idempotent(…)]`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use syn::{Error, Expr, Ident, LitStr, Pat, Result, Token, parenthesized};
 
 use crate::ttl;
 
-/// The settings of one guarded function, complete and checked.
+/// The settings of one function, complete and checked.
 pub(crate) struct Settings {
     pub(crate) operation: LitStr,
     pub(crate) key: Expr,
@@ -23,20 +23,20 @@ pub(crate) struct Settings {
     pub(crate) failures: Vec<FailureRule>,
 }
 
-/// Whose data it is.
+/// The tenant.
 pub(crate) enum Tenant {
     Of(Expr),
     Single,
 }
 
-/// What errors of one shape mean.
+/// Classification of the errors that a pattern matches.
 pub(crate) struct FailureRule {
     pub(crate) meaning: Meaning,
     pub(crate) pattern: Pat,
     pub(crate) guard: Option<Expr>,
 }
 
-/// What an error says about the effect.
+/// Meaning of an error for the effect.
 #[derive(Clone, Copy)]
 pub(crate) enum Meaning {
     Keep,
@@ -58,7 +58,7 @@ enum Setting {
     Failures(Vec<FailureRule>),
 }
 
-/// The longest part of a scope, as the core has it.
+/// Longest part of a scope, the same as in the core.
 const OPERATION_BYTES_MAX: usize = 255;
 
 const KNOWN: &str = "operation, key, tenant, single_tenant, caller, ttl, engine, skip(..), inline, \
@@ -141,7 +141,7 @@ fn rules(name: &Ident, meaning: Meaning, input: ParseStream<'_>) -> Result<Vec<F
     Ok(rules)
 }
 
-/// A pattern as in a match arm.
+/// The pattern of a match arm.
 struct Shape {
     pattern: Pat,
     guard: Option<Expr>,
@@ -155,7 +155,7 @@ impl Parse for Shape {
     }
 }
 
-/// Settings as far as they were read.
+/// The settings that were parsed so far.
 #[derive(Default)]
 struct Draft {
     operation: Option<LitStr>,
@@ -184,7 +184,7 @@ impl Draft {
                 self.skip.extend(names);
                 Ok(())
             }
-            // In the order in which they are written: the first that fits counts.
+            // In source order: the first match applies.
             Setting::Failures(rules) => {
                 self.failures.extend(rules);
                 Ok(())
@@ -192,7 +192,7 @@ impl Draft {
         }
     }
 
-    /// Everything that is missing is said at once.
+    /// Reports all missing settings at once.
     fn complete(self) -> Result<Settings> {
         let Self { operation, key, tenant, caller, ttl, engine, skip, inline, failures } = self;
         let missing = [

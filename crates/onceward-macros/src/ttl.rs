@@ -1,4 +1,4 @@
-//! Times as they are written in attributes: `24h`, `7d`, `1h30m`.
+//! Durations in attributes: `24h`, `7d`, `1h30m`.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Ten years: the longest retention that a policy takes.
+/// Ten years: the longest retention of a policy.
 const LONGEST: u64 = 10 * 366 * DAY;
 
-/// Reads a time, or says what is wrong with it.
+/// Parses a duration.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     match seconds(text) {
         None => Err(format!(

@@ -1,57 +1,57 @@
-//! Why a server is not there.
+//! Errors of starting and controlling servers.
 
 use std::io;
 
 use crate::program::Program;
 
-/// Why a server is not there, or did not do what it was told.
+/// An error of starting or controlling a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {
-    /// Nothing is installed that could be started.
+    /// The program is not installed.
     #[error("{} is not installed: {advice}", program.name())]
     Missing {
-        /// What is missing.
+        /// The missing program.
         program: Program,
-        /// What to do about it.
+        /// The advice.
         advice: String,
     },
     /// Packages of a language could not be installed: its registry is out of reach, perhaps.
     #[error("{packages} could not be installed: {why}")]
     Packages {
-        /// Which ones.
+        /// The packages.
         packages: String,
-        /// What the installer said.
+        /// The installer's output.
         why: String,
     },
     /// The server ended, never became ready, or refused.
     #[error("{server}: {what}\n{log}")]
     Failed {
-        /// Which one.
+        /// The server.
         server: String,
-        /// What went wrong.
+        /// Description for people.
         what: String,
         /// The log's place and its last lines.
         log: String,
     },
-    /// The operating system refused.
+    /// A call of the operating system failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The attempted action.
         doing: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl ServiceError {
-    /// For `map_err`: what was being done when the operating system refused.
+    /// Makes an error of the operating system, for `map_err`.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
     }
 
-    /// Whether somebody else took the port between our look and the server's start.
+    /// True if another process took the port between the check and the server's start.
     pub(crate) fn port_was_taken(&self) -> bool {
         match self {
             Self::Failed { log, .. } => log.to_lowercase().contains("address already in use"),

@@ -1,4 +1,4 @@
-//! The guard: a process that outlives us and cleans up after us.
+//! The guard: a process that outlives this one and cleans up after it.
 //!
 //! Not `PR_SET_PDEATHSIG`: that fires when the *thread* that started the server ends, which for
 //! a server shared between tests is much too early; it does not exist outside of Linux; and it
@@ -17,7 +17,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Begins to guard a directory.
+    /// Starts to guard a directory.
     pub(crate) fn of(directory: &Path) -> Result<Self, ServiceError> {
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", include_str!("guard.sh"), "onceward-guard"]).arg(directory);
@@ -33,6 +33,6 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        let _nobody_to_tell = self.shell.wait();
+        let _already_ended = self.shell.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! Where servers live: a temporary directory and a block of loopback ports.
+//! Homes of servers: a temporary directory and a block of loopback ports.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder};
@@ -22,10 +22,11 @@ const PORTS_PER_HOME: u16 = 8;
 const HOMES: u16 = 1_250;
 /// Redis Cluster nodes talk to each other on their port plus this: 20000 to 29999.
 const BUS: u16 = 10_000;
-/// Somebody may take a port between our look and the server's start.
+/// Attempts to find free ports. Another process may take one between the check and the server's
+/// start.
 const TRIES: u32 = 5;
 
-/// A directory and ports of our own. Dropped, everything in it ends and is removed.
+/// A private directory and its ports. Dropping it ends its servers and removes the directory.
 #[derive(Debug)]
 pub(crate) struct Home {
     directory: PathBuf,
@@ -35,7 +36,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Starts something in a home of its own; in another one if its ports were taken.
+    /// Starts a server in a new home, and tries another one if its ports are taken.
     pub(crate) fn for_starting<T>(
         start: impl Fn(&Arc<Self>) -> Result<T, ServiceError>,
     ) -> Result<T, ServiceError> {
@@ -60,7 +61,7 @@ impl Home {
         &self.directory
     }
 
-    /// Whom servers run as, if not as ourselves.
+    /// The user that servers run as, if not the present one.
     pub(crate) fn owner(&self) -> Option<Owner> {
         self.owner
     }

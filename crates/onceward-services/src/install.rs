@@ -1,4 +1,4 @@
-//! Installing what is missing: Debian packages for root, images where Docker runs.
+//! Installs missing programs: Debian packages for root, images where Docker runs.
 
 use std::io::stderr;
 use std::path::Path;
@@ -7,20 +7,20 @@ use std::process::{Command, Stdio};
 use crate::error::ServiceError;
 use crate::program::{Program, images_only, succeeds};
 
-/// How programs are installed on this machine.
+/// The way to install programs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// By `apt-get`, without a question: we are root on Debian.
+    /// `apt-get`, without a password: this process is root on Debian.
     Packages,
-    /// By `docker pull`.
+    /// `docker pull`.
     Images,
-    /// By the person; `apt-get` is there, but wants root.
+    /// The user runs `apt-get`, which needs root.
     ByHandWithApt,
-    /// By the person.
+    /// The user installs it.
     ByHand,
 }
 
-/// How programs would be installed here.
+/// Returns the way to install programs on this machine.
 pub fn plan() -> Plan {
     let has_apt = Path::new("/usr/bin/apt-get").exists() && !images_only();
     let is_root = rustix::process::geteuid().is_root();
@@ -49,7 +49,7 @@ impl Plan {
         }
     }
 
-    /// Whether [`install`] can do it without the person.
+    /// True if [`install`] can do it without the user.
     pub const fn is_automatic(self) -> bool {
         match self {
             Self::Packages | Self::Images => true,
@@ -58,8 +58,8 @@ impl Plan {
     }
 }
 
-/// Installs those of the programs that are missing. What the installers say goes to standard
-/// error while they work; no server is left running.
+/// Installs the programs that are missing. The installers' output goes to standard error. No
+/// server is left running.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn install(programs: &[Program]) -> Result<(), ServiceError> {
     }
 }
 
-/// What to do about a missing program.
+/// Advice about a missing program.
 pub(crate) fn advice(program: Program) -> String {
     let plan = plan();
     if plan.is_automatic() && Program::ALL.contains(&program) {
@@ -103,10 +103,10 @@ fn run(plan: Plan, missing: &[Program]) -> Result<(), ServiceError> {
     }
 }
 
-/// Standard output is for what was asked for, such as URLs.
+/// Redirects output to standard error, because standard output is for results, such as URLs.
 fn shown(command: &mut Command) -> Result<(), ServiceError> {
     let status = command.stdin(Stdio::null()).stdout(stderr()).status();
-    // If it failed, what is missing is found out, and told, by looking for it.
+    // The caller looks for the programs afterwards, so a failure is reported there.
     status.map(drop).map_err(ServiceError::io("installing servers"))
 }
 

@@ -11,11 +11,11 @@ use crate::home::Home;
 use crate::owner::Owner;
 use crate::program::Found;
 
-/// Leaves the process id where the guard looks for it, before the program begins: so the
-/// program ends with us even if we are killed while it starts.
+/// Writes the process id for the guard before the program starts. So the program ends with this
+/// process even if it is killed during the start.
 const NOTE_AND_RUN: &str = r#"echo $$ >"$0" && exec "$@""#;
 
-/// What to run, and under which name the home knows it.
+/// A program to run, and its name in the home.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) home: &'a Home,

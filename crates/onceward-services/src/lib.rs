@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Under `CI` a missing server fails the test instead. `cargo xtask services install` installs
-//! what is missing.
+//! missing programs.
 //!
 //! Calls block. Signals take microseconds; a start takes up to seconds, so async code calls it
 //! through `spawn_blocking`.

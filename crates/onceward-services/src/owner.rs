@@ -1,4 +1,4 @@
-//! Whom servers run as.
+//! The user that servers run as.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ pub(crate) struct Owner {
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 
 impl Owner {
-    /// Ourselves.
+    /// The present user.
     pub(crate) fn current() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }

@@ -1,4 +1,4 @@
-//! Time that passes by hand for stores on real servers, whose clocks nobody can move.
+//! Moves time for stores on real servers, whose clocks cannot be moved.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::postgres::{query, query_in};
 use crate::resp::{Reply, ask};
 use crate::server::Server;
 
-/// Lets time pass for a Redis store: everything under its prefix gets older instead, which is
-/// the same to scripts that compare their clock with what is stored.
+/// Lets time pass for a Redis store by making every record under its prefix older. For scripts that
+/// compare their clock with stored times this is the same.
 ///
 /// # Errors
 ///
@@ -32,9 +32,8 @@ pub fn is_primary(server: &Server) -> bool {
     matches!(role, Ok(Reply::Text(text)) if text.contains("role:master"))
 }
 
-/// A database in which time stands still until somebody moves it: its sessions find a function
-/// `clock_timestamp` of ours before PostgreSQL's, which looks up the time of their
-/// `application_name`.
+/// A database in which time stands still until a test moves it. Its sessions find our function
+/// `clock_timestamp` before PostgreSQL's; it reads the time of their `application_name`.
 #[derive(Debug, Clone, Copy)]
 pub struct MovedDatabase<'s> {
     server: &'s Server,
@@ -92,13 +91,12 @@ impl<'s> MovedDatabase<'s> {
         self.run(&Self::pass_sql(clock, by))
     }
 
-    /// What [`begin`](Self::begin) runs, for who has a connection already, and with a time of
-    /// their own, in SQL.
+    /// SQL of [`begin`](Self::begin), for callers with a connection, starting at a time in SQL.
     pub fn begin_sql(clock: &str, at: &str) -> String {
         format!("INSERT INTO clock.moved VALUES ('{clock}', {at}) ON CONFLICT DO NOTHING")
     }
 
-    /// What [`pass`](Self::pass) runs, for who has a connection already.
+    /// SQL of [`pass`](Self::pass), for callers with a connection.
     pub fn pass_sql(clock: &str, by: Duration) -> String {
         let by = by.as_micros();
         format!(

@@ -15,7 +15,7 @@ use crate::launch::Launch;
 use crate::program::{Found, Program};
 use crate::server::{Recipe, Server, Stop, tail};
 
-/// Settings of a PostgreSQL. Anybody on this machine may connect, as `postgres`, without a
+/// Settings of a PostgreSQL. Every process of this machine may connect, as `postgres`, without a
 /// password.
 ///
 /// ```no_run
@@ -73,7 +73,7 @@ impl Postgres {
         self
     }
 
-    /// Speaks TLS by this certificate and key (in PEM), and lets nobody connect without.
+    /// Requires TLS, with this certificate and key (in PEM).
     #[must_use]
     pub fn only_tls(mut self, certificate: &str, key: &str) -> Self {
         self.tls = Some(Tls { certificate: certificate.to_owned(), key: key.to_owned() });
@@ -145,7 +145,7 @@ fn write_private(file: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// If the SQL fails, or there is nobody who lets us connect in five seconds.
+/// If the SQL fails, or no connection is accepted within five seconds.
 pub fn query(server: &Server, sql: &str) -> Result<String, ServiceError> {
     query_in(server, "postgres", sql)
 }
@@ -158,7 +158,7 @@ pub fn query(server: &Server, sql: &str) -> Result<String, ServiceError> {
 pub fn query_in(server: &Server, database: &str, sql: &str) -> Result<String, ServiceError> {
     let found = Program::Postgres.find()?;
     let port = server.port();
-    // A paused server lets nobody connect.
+    // A paused server accepts no connections.
     let url = format!("postgres://postgres@127.0.0.1:{port}/{database}?connect_timeout=5");
     let words = ["-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-d", &url, "-c", sql];
     let output = run(server.home(), &found, "psql", &words)?;

@@ -1,4 +1,4 @@
-//! The programs that servers are made of, and where they are.
+//! The programs of the servers, and their places.
 
 use std::env;
 use std::fmt;
@@ -34,7 +34,7 @@ pub enum Program {
     Maven,
 }
 
-/// Where a program was found.
+/// Place of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// An executable of this machine.
@@ -149,7 +149,7 @@ impl fmt::Display for Found {
 }
 
 impl Found {
-    /// What the program says its version is.
+    /// Returns the version that the program prints.
     pub fn version(&self, program: Program) -> Option<String> {
         let mut command = match self {
             Self::Executable(path) => Command::new(path),

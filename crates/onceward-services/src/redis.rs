@@ -15,7 +15,7 @@ use crate::wait;
 /// How long a replica may take to have the data of its primary.
 const LINKING: Duration = Duration::from_secs(20);
 
-/// Settings of a Redis. Anybody on this machine may connect, without a password.
+/// Settings of a Redis. Every process of this machine may connect, without a password.
 ///
 /// ```no_run
 /// # use onceward_services::{Redis, ServiceError};
@@ -39,7 +39,7 @@ pub struct RedisPair {
     pub replica: Server,
 }
 
-/// What was answered survives `kill`. Replicas need not wait five seconds for company.
+/// Every acknowledged write survives `kill`. Replication starts without a delay of five seconds.
 const SETTINGS: [(&str, &str); 6] = [
     ("bind", "127.0.0.1"),
     ("daemonize", "no"),

@@ -9,7 +9,7 @@ use crate::server::Server;
 /// A paused server never answers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a server answered.
+/// A server's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// A string of either kind, or a number as its digits.
@@ -32,7 +32,7 @@ impl From<&str> for Reply {
 ///
 /// # Errors
 ///
-/// If nobody listens, or there is no answer in five seconds.
+/// If the connection is refused, or there is no answer within five seconds.
 pub fn ask(server: &Server, words: &[&str]) -> io::Result<Reply> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port()))?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,4 +1,4 @@
-//! A server that runs, and what can be done to it.
+//! A running server: stop, kill, pause, start again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -32,7 +32,7 @@ pub struct Server {
     running: Mutex<Option<Running>>,
 }
 
-/// How a server is started, every time anew.
+/// The way to start a server.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     /// Unique in its home; names its files.
@@ -42,18 +42,18 @@ pub(crate) struct Recipe {
     pub(crate) arguments: Vec<String>,
     pub(crate) port: u16,
     pub(crate) url: String,
-    /// What it logs when it is ready. A log is only its own, while a port may be answered by a
-    /// stranger that took it.
+    /// Text that it logs when it is ready. A log has one writer, while another process may answer
+    /// on the port.
     pub(crate) ready: &'static str,
     pub(crate) stop: Stop,
 }
 
-/// How a server ends in good order.
+/// The way to stop a server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stop {
-    /// By this signal.
+    /// A signal.
     Signal(Signal),
-    /// It keeps nothing: it may as well be killed.
+    /// It is killed, because it keeps no data.
     Kill,
 }
 
@@ -234,7 +234,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _nobody_to_tell = self.kill();
+        let _ignored = self.kill();
     }
 }
 

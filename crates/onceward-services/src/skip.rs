@@ -8,17 +8,17 @@ use std::thread;
 
 use crate::error::ServiceError;
 
-/// The environment variable with the file that skipped tests are noted in: a test's own output
-/// is shown to nobody when it passes.
+/// The environment variable with the file in which skipped tests are noted, because the output of
+/// a passed test is not shown.
 pub const SKIPPED_FILE: &str = "ONCEWARD_SKIPPED_FILE";
 
-/// What was started, or `None` if the test is to be skipped because a program or a client library is
-/// missing. The skip is noted for the last lines of `cargo xtask test`.
+/// Returns the started server, or `None` if a program or a client library is missing and the test
+/// is skipped. The skip is noted for the last lines of `cargo xtask test`.
 ///
 /// # Panics
 ///
-/// On every other error; and on a missing program too where `CI` is set, so that a run that
-/// counts never leaves out a test in silence.
+/// On every other error. With `CI` set also on a missing program, so that no test is skipped
+/// there.
 #[track_caller]
 pub fn or_skip<T>(started: Result<T, ServiceError>) -> Option<T> {
     match started {

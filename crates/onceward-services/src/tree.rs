@@ -1,4 +1,4 @@
-//! A process and all that descend from it.
+//! A process and its descendants.
 //!
 //! PostgreSQL is a tree: a signal to its first process neither pauses nor kills the ones that
 //! serve connections, and each of them leads a process group of its own.
@@ -39,12 +39,12 @@ pub(crate) fn pause(root: u32) -> BTreeSet<u32> {
 
 /// Lets the whole tree go on.
 pub(crate) fn resume(root: u32) {
-    // Stopping what is stopped changes nothing, and finds everybody.
+    // Stopping again changes nothing, and finds all processes.
     pause(root).into_iter().for_each(|pid| signal(pid, Signal::CONT));
 }
 
-/// Kills the whole tree at once: nobody of it sees another one's end, as in a power cut.
-/// Returned are those that outlived it, all but the root, which its parent has to wait for.
+/// Kills the whole tree at once, so that no process sees another one end, as in a power cut.
+/// Returns the processes but the root, which its parent waits for.
 pub(crate) fn kill(root: u32) -> BTreeSet<u32> {
     let mut all = pause(root);
     all.iter().for_each(|pid| signal(*pid, Signal::KILL));

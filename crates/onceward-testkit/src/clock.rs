@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::dice::Dice;
 
-/// Where test clocks begin: some time in 2026, so that numbers look as in production.
+/// Start of test clocks: a day in 2026, so that timestamps have as many digits as in production.
 pub const START_MS: u64 = 1_790_000_000_000;
 
-/// Stands still until a test moves it.
+/// A clock that stands still until a test moves it.
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -40,7 +40,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Follows tokio's (paused) time, and can be made to jump.
+/// A clock that follows tokio's (paused) time, and can be made to jump.
 #[derive(Debug, Clone)]
 pub struct SimClock {
     start: Instant,
@@ -78,10 +78,10 @@ impl Clock for SimClock {
     }
 }
 
-/// A simulated node's surroundings.
+/// Time and randomness of a simulated node.
 #[derive(Debug, Clone)]
 pub struct SimAmbient {
-    /// The node's own idea of wall time.
+    /// The node's wall clock.
     pub clock: SimClock,
     /// The seed's randomness.
     pub dice: Dice,

@@ -1,4 +1,4 @@
-//! Random choices that a seed repeats.
+//! Seeded random choices.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl Dice {
         Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
 
-    /// Whether something with this probability happens now.
+    /// True with this probability.
     pub fn chance(&self, probability: f64) -> bool {
         self.0.lock().random_bool(probability.clamp(0.0, 1.0))
     }
@@ -38,7 +38,7 @@ impl Dice {
         Duration::from_millis(self.number(range))
     }
 
-    /// One of several.
+    /// One of these choices.
     pub fn pick<'a, T>(&self, choices: &'a [T]) -> &'a T {
         &choices[self.index(choices.len())]
     }

@@ -12,7 +12,7 @@ use onceward_core::{
 };
 use parking_lot::Mutex;
 
-/// Which calls a fault is about.
+/// Kind of a store call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     /// [`Store::claim`].
@@ -21,23 +21,22 @@ pub enum Call {
     Renew,
     /// [`Store::settle`].
     Settle,
-    /// Anything of [`StoreAdmin`].
+    /// Any call of [`StoreAdmin`].
     Admin,
 }
 
-/// What goes wrong.
+/// A failure to inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The call fails before anything happened, and says so.
     Fail,
-    /// The call is applied, and its reply is lost with the connection.
+    /// The call is applied, and its reply is lost: the caller gets an error.
     LoseReply,
     /// The call is applied, and its reply never comes.
     Hang,
-    /// The call takes that much longer, on tokio's clock, before it is applied.
+    /// The call is applied after this delay, on tokio's clock.
     Delay(Duration),
-    /// The store has forgotten everything: the call meets an empty store, and so do all
-    /// later ones.
+    /// The store loses its data: this call and all later ones meet an empty store.
     LoseData,
 }
 
@@ -50,7 +49,7 @@ struct Plan {
     fault: Fault,
 }
 
-/// Fails chosen calls of the store inside. Without plans it is transparent.
+/// A decorator that makes chosen calls fail. Without planned faults it is transparent.
 pub struct FaultyStore {
     inner: Mutex<Arc<dyn FullStore>>,
     empty: Box<dyn Fn() -> Arc<dyn FullStore> + Send + Sync>,
@@ -58,35 +57,35 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// A transparent decorator of the store that `open` makes, which is also what the store
-    /// is after [`Fault::LoseData`].
+    /// A decorator of the store that `open` makes. `open` also makes the empty store of
+    /// [`Fault::LoseData`].
     pub fn new(open: impl Fn() -> Arc<dyn FullStore> + Send + Sync + 'static) -> Self {
         Self { inner: Mutex::new(open()), empty: Box::new(open), plans: Mutex::default() }
     }
 
-    /// A transparent decorator of a memory store on this clock.
+    /// A decorator of a memory store on this clock.
     pub fn over_memory(clock: impl Clock + Clone) -> Self {
         Self::new(move || {
             Arc::new(MemoryStore::with(MemoryLimits::default(), Arc::new(clock.clone())))
         })
     }
 
-    /// Lets the n-th such call from now (counted from one) go wrong.
+    /// Injects a fault into the n-th such call from now, counted from one.
     pub fn on_nth(&self, n: usize, call: Call, fault: Fault) {
         self.plans.lock().push(Plan { call, skip: n.saturating_sub(1), times: 1, fault });
     }
 
-    /// Lets the next `times` such calls go wrong.
+    /// Injects a fault into the next `times` such calls.
     pub fn on_next(&self, times: usize, call: Call, fault: Fault) {
         self.plans.lock().push(Plan { call, skip: 0, times, fault });
     }
 
-    /// Lets every such call go wrong until [`FaultyStore::heal`].
+    /// Injects a fault into every such call until [`FaultyStore::heal`].
     pub fn on_every(&self, call: Call, fault: Fault) {
         self.on_next(usize::MAX, call, fault);
     }
 
-    /// Forgets all plans.
+    /// Removes all planned faults.
     pub fn heal(&self) {
         self.plans.lock().clear();
     }

@@ -1,15 +1,15 @@
-//! What Onceward's stores and engine are tried with.
+//! Test tools for Onceward's stores, engine and servers.
 //!
 //! - [`conformance`]: one suite of facts for every store, decorated or not.
 //! - [`model`]: random sequences of calls, compared with the core's truth table.
 //! - [`faulty`]: a store that fails, delays, loses replies and loses data on demand.
-//! - [`proxy`]: a network that cuts, halves and delays what passes between a store and its server.
+//! - [`proxy`]: a TCP proxy that cuts, halves and delays messages between a store and its server.
 //! - [`sim`]: several nodes and clients on simulated time, with crashes, pauses and lost
 //!   messages; a seed repeats.
 //! - `events` (feature `events`): the suite for sinks of events, and the checker of deliveries.
 //! - `http` (feature `http`): the black-box suite for any server that claims to support the
 //!   Idempotency-Key header.
-//! - [`life`]: processes that are killed in the middle of their work.
+//! - [`life`]: child processes that are killed in the middle of their work.
 //! - [`history`]: what happened in a run, and the invariants that must hold of it.
 //!
 //! Nothing here is ever linked into a user's build.

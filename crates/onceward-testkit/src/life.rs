@@ -1,5 +1,5 @@
-//! Processes that are killed: a test begins a child, which is a test of the same program, and
-//! kills it in the middle of its work.
+//! Child processes that are killed in the middle of their work. The child is a test of the same
+//! program.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
@@ -11,7 +11,8 @@ use std::time::Duration;
 const CHILD: &str = "ONCEWARD_KILL_CHILD";
 const LIFE: &str = "ONCEWARD_KILL_LIFE";
 
-/// A process that works until it is killed, and what it says: lines that begin with `@ `.
+/// A child process, from its start until it is killed, with its output: lines that begin with
+/// `@ `.
 #[derive(Debug)]
 pub struct Life {
     child: Child,
@@ -19,9 +20,9 @@ pub struct Life {
     said: JoinHandle<Vec<String>>,
 }
 
-/// Whoever writes down what a process said before it was killed.
+/// Collects the output of a process that was killed.
 pub trait Hear {
-    /// One line.
+    /// Takes one line.
     fn hear(&mut self, line: &str);
 }
 
@@ -32,24 +33,24 @@ impl Hear for Vec<String> {
 }
 
 impl Life {
-    /// Where this process is to work and which life it is, if it is a child.
+    /// The argument and the number of this process, if it is a child.
     ///
     /// # Panics
     ///
-    /// If it is one that [`begin`](Self::begin) did not begin.
+    /// If [`begin`](Self::begin) did not start the child.
     pub fn of_this_process() -> Option<(OsString, u32)> {
         let place = std::env::var_os(CHILD)?;
         Some((place, std::env::var(LIFE).unwrap().parse().unwrap()))
     }
 
-    /// Lets a child work for a while, kills it, and writes down what it said.
+    /// Starts a child, kills it after a random time, and collects its output.
     ///
     /// # Panics
     ///
     /// As [`begin`](Self::begin) and [`kill`](Self::kill).
     pub fn live_and_die(test: &str, place: impl AsRef<OsStr>, life: u32, ledger: &mut impl Hear) {
         let child = Self::begin(test, place, life);
-        // From its first word on, or also before: while it opens.
+        // Most are killed after their first line, some before it, while they open the store.
         if life % 8 != 7 {
             child.wait_until_it_works();
         }
@@ -59,11 +60,11 @@ impl Life {
         }
     }
 
-    /// Begins a test of this program as a child, on the store in `place`.
+    /// Starts a test of this program as a child, with an argument, such as the place of the store.
     ///
     /// # Panics
     ///
-    /// If there is no process to be had.
+    /// If the process cannot be started.
     pub fn begin(test: &str, place: impl AsRef<OsStr>, life: u32) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
@@ -85,20 +86,20 @@ impl Life {
         Self { child, began, said }
     }
 
-    /// Waits for its first word.
+    /// Waits for its first line.
     ///
     /// # Panics
     ///
-    /// If it says nothing for a minute.
+    /// If there is none within a minute.
     pub fn wait_until_it_works(&self) {
         self.began.recv_timeout(Duration::from_secs(60)).expect("the child begins to work");
     }
 
-    /// Kills it, and returns what it said.
+    /// Kills it, and returns its output.
     ///
     /// # Panics
     ///
-    /// If it died by itself.
+    /// If it has ended by itself.
     pub fn kill(mut self) -> Vec<String> {
         assert!(self.child.try_wait().unwrap().is_none(), "the child died by itself");
         self.child.kill().unwrap();

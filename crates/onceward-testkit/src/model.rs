@@ -1,7 +1,7 @@
-//! Random sequences of calls at a store and at the truth table, compared answer by answer.
+//! Random sequences of calls of a store and of the truth table, compared answer by answer.
 //!
-//! The store under test may have a clock and a numbering of fences of its own, so both are
-//! compared by what they mean: the same grants, the same refusals, the same outcomes.
+//! The store under test may have its own clock and its own fence numbers. So these are compared by
+//! meaning: the same grants, the same refusals, the same outcomes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub enum Step {
     Pass { half_leases: u8 },
 }
 
-/// What is said about a grant.
+/// A settlement of a grant.
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "named after the settlements")]
 pub enum Settling {
@@ -75,8 +75,8 @@ fn settling() -> BoxedStrategy<Settling> {
     .boxed()
 }
 
-/// Runs a sequence against a fresh store of the harness and against the truth table, and
-/// says where they differ.
+/// Runs a sequence on a fresh store of the harness and on the truth table. `Err` tells where they
+/// differ.
 pub async fn compare(harness: &dyn Harness, steps: &[Step]) -> Result<(), String> {
     let mut pair = Pair::open(harness).await;
     for (position, step) in steps.iter().enumerate() {
@@ -92,7 +92,7 @@ pub async fn compare(harness: &dyn Harness, steps: &[Step]) -> Result<(), String
     Ok(())
 }
 
-/// A grant that both made, with the fences that each gave it.
+/// A grant of both, with the fence of each.
 #[derive(Debug, Clone, Copy)]
 struct Grant {
     id: RecordId,
@@ -249,7 +249,7 @@ impl<'a> Pair<'a> {
         (fenced(&store), fenced(&model))
     }
 
-    /// Where every key stands now, in both.
+    /// The present state of every key, in both.
     async fn standings(&self) -> (String, String) {
         let (mut store, mut model) = (String::new(), String::new());
         for key in 0..3 {
@@ -259,7 +259,7 @@ impl<'a> Pair<'a> {
         (store, model)
     }
 
-    /// What a stored record means; a lapse may or may not have been written down.
+    /// The meaning of a stored record. A lapse may or may not be stored.
     fn standing(&self, record: Option<Record>) -> String {
         let Some(record) = record else { return "absent; ".into() };
         let state = match &record.state {

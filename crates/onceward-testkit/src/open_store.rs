@@ -14,22 +14,24 @@ use onceward_core::{
 };
 use parking_lot::Mutex;
 
-/// A way in which stores were seen to be wrong.
+/// A bug that was seen in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StoreMutant {
-    /// Whoever settles is believed.
+    /// Every settlement is applied, from any owner.
     OwnerCheckDropped,
     /// The in-progress mark vanishes by its time to live.
     MarkerDeletedByTtl,
-    /// Any renewal extends the lease, lapsed or not, whoever sends it.
+    /// Every renewal extends the lease: a late one, and one of another owner.
     StaleRenewalAccepted,
     /// A second request under the key is answered with the first one's outcome.
     FingerprintIgnored,
-    /// An owner that took over may say that nothing happened. The simulator found this one
-    /// in the engine's own withdrawal of claims.
+    /// An owner that took over may release the key. The simulator found this one in the
+    /// engine's own withdrawal of claims.
     TakeoverForgotten,
-    /// A renewal that comes too late writes the lapse down, so that nobody can take over. A
-    /// reader found this one in the truth table.
+    /// Evidence about one grant settles the record under any fence.
+    EvidenceFenceIgnored,
+    /// A late renewal stores the lapse, so that the claim cannot be taken over. A reviewer found
+    /// this one in the truth table.
     LateRenewalBlocks,
 }
 
@@ -47,7 +49,7 @@ impl OpenStore {
         Self { records: Mutex::default(), forgotten: Mutex::default(), clock, mutant: None }
     }
 
-    /// An empty store with one thing wrong.
+    /// An empty store with one bug.
     pub fn mutated(clock: Arc<dyn Clock>, mutant: StoreMutant) -> Self {
         Self { mutant: Some(mutant), ..Self::new(clock) }
     }
@@ -156,8 +158,15 @@ impl StoreAdmin for OpenStore {
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
-        Ok(self.step(&request.id, |records, now| {
-            machine::resolve(records.get(&request.id), request, now)
+        let mut request = request.clone();
+        Ok(self.step(&request.id.clone(), |records, now| {
+            let record = records.get(&request.id);
+            if self.is(StoreMutant::EvidenceFenceIgnored)
+                && let Some(record) = record
+            {
+                request.fence = record.fence;
+            }
+            machine::resolve(record, &request, now)
         }))
     }
 

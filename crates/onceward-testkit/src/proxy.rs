@@ -1,4 +1,4 @@
-//! A TCP proxy that spoils what passes: the network between a store and its server.
+//! A TCP proxy that injects network faults between a store and its server.
 //!
 //! It knows no protocol. A *message* is what one read of a socket yields: on a connection that
 //! waits for its answer before it asks again, that is one request or one reply, unless it is
@@ -21,31 +21,32 @@ use tokio::task::AbortHandle;
 /// Most bytes of one message.
 const MESSAGE_BYTES: usize = 64 * 1024;
 
-/// Which way a message goes.
+/// Direction of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// From the client to the server.
     Request,
-    /// From the server to the client: the server has done its part.
+    /// From the server to the client, after the server has handled the request.
     Reply,
 }
 
-/// What happens to a message.
+/// A fault of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Its connection is cut, and the message is lost.
+    /// The connection is cut, and the message is lost.
     Cut,
-    /// The first half of its bytes pass, then its connection is cut.
+    /// The first half of the message passes, then the connection is cut.
     Halve,
-    /// It and what follows on its connection come that much later.
+    /// The message and all later ones of the connection are delayed.
     Delay(Duration),
-    /// It and what follows on its connection, that way, never come; the connection stays open.
+    /// The message and all later ones in this direction never arrive; the connection stays open.
     Swallow,
 }
 
-/// A proxy before one server. Without plans it is transparent. Dropped, it cuts everything.
+/// A proxy before one server. Without planned faults it is transparent. Dropping it cuts all
+/// connections.
 ///
-/// It lives in the tokio runtime that made it.
+/// It runs in the tokio runtime that made it.
 ///
 /// ```
 /// # use onceward_testkit::proxy::{Proxy, Trouble, Way};
@@ -68,8 +69,7 @@ struct Shared {
     fired: AtomicUsize,
     passed: [AtomicUsize; 2],
     shut: AtomicBool,
-    /// Counts the cuts of everything: a connection ends when it changes, and stops listening
-    /// to it when it has ended.
+    /// Number of times that all connections were cut. A connection ends when it changes.
     cuts: watch::Sender<u64>,
 }
 
@@ -102,24 +102,24 @@ impl Proxy {
         Ok(Self { shared, address, accepting })
     }
 
-    /// Where clients connect to.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets the n-th message that way from now (counted from one, over all connections) get
-    /// into trouble.
+    /// Injects a fault into the n-th message in this direction from now, counted from one over
+    /// all connections.
     pub fn on_nth(&self, n: usize, way: Way, trouble: Trouble) {
         self.plan(Plan { way, skip: n.saturating_sub(1), times: 1, trouble });
     }
 
-    /// Lets every message that way get into trouble until [`Proxy::heal`].
+    /// Injects a fault into every message in this direction until [`Proxy::heal`].
     pub fn on_every(&self, way: Way, trouble: Trouble) {
         self.plan(Plan { way, skip: 0, times: usize::MAX, trouble });
     }
 
-    /// Cuts all connections, and lets new ones end before they begin. No connection is left
-    /// when it returns: one that is cut later would be trouble after [`Proxy::heal`].
+    /// Cuts all connections and refuses new ones. Returns when no connection is left, because a
+    /// later cut would be a fault after [`Proxy::heal`].
     pub async fn shut(&self) {
         self.shared.shut.store(true, Ordering::SeqCst);
         self.cut();
@@ -130,18 +130,18 @@ impl Proxy {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Forgets all plans and takes connections again. Messages that were swallowed stay so.
+    /// Removes all planned faults and accepts connections again. Lost messages stay lost.
     pub fn heal(&self) {
         self.shared.plans.lock().clear();
         self.shared.shut.store(false, Ordering::SeqCst);
     }
 
-    /// How many messages got into trouble so far: a test whose trouble never came shows nothing.
+    /// Number of faults injected so far. A test whose fault never occurred shows nothing.
     pub fn fired(&self) -> usize {
         self.shared.fired.load(Ordering::SeqCst)
     }
 
-    /// How many messages came by so far, that way.
+    /// Number of messages so far, in this direction.
     pub fn passed(&self, way: Way) -> usize {
         self.shared.passed[way as usize].load(Ordering::SeqCst)
     }
@@ -169,7 +169,7 @@ impl fmt::Debug for Proxy {
 }
 
 impl Shared {
-    /// What happens to the message that just came.
+    /// The fault of the message that has just come, if any.
     fn next_trouble(&self, way: Way) -> Option<Trouble> {
         self.passed[way as usize].fetch_add(1, Ordering::SeqCst);
         let mut plans = self.plans.lock();
@@ -190,9 +190,9 @@ impl Shared {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
-        // A connection that failed before it was accepted is its client's business.
+        // A connection that fails before it is accepted is the client's error.
         let Ok((client, _)) = listener.accept().await else { continue };
-        // Before it looks: whatever shuts the proxy from here on cuts this one, too.
+        // Subscribed before the check, so that a cut from here on ends this connection, too.
         let cuts = shared.cuts.subscribe();
         if !shared.shut.load(Ordering::SeqCst) {
             tokio::spawn(serve(cuts, client, Arc::clone(&shared)));
@@ -200,11 +200,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// One connection, until either side ends it, trouble cuts it, or everything is cut.
+/// Runs one connection until a side ends it, a fault cuts it, or all connections are cut.
 async fn serve(mut cuts: watch::Receiver<u64>, client: TcpStream, shared: Arc<Shared>) {
     let Ok(server) = TcpStream::connect(shared.target).await else { return };
     for side in [&client, &server] {
-        // Without it small messages wait for each other; where it fails they only are slower.
+        // Without it small messages wait for each other. If it fails they are only slower.
         let _only_slower = side.set_nodelay(true);
     }
     let (from_client, to_client) = client.into_split();
@@ -216,7 +216,7 @@ async fn serve(mut cuts: watch::Receiver<u64>, client: TcpStream, shared: Arc<Sh
     }
 }
 
-/// Passes messages on one way; returns when the connection is to end.
+/// Forwards messages in one direction. Returns when the connection is to end.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: Way, shared: &Shared) {
     let mut message = vec![0; MESSAGE_BYTES];
     loop {

@@ -1,4 +1,4 @@
-//! The proxy that stands for a bad network.
+//! Tests of the proxy.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn before_echo() -> (Proxy, TcpStream) {
     (proxy, client)
 }
 
-/// What comes back before the connection ends or goes quiet.
+/// Returns the bytes that arrive before the connection ends or falls silent.
 async fn ask(client: &mut TcpStream, message: &str) -> String {
     let mut answer = vec![0; message.len()];
     let mut size = 0;

@@ -1,5 +1,5 @@
-//! The simulator has teeth, repeats itself, and finds nothing wrong with the real thing.
-//! `cargo xtask sim` runs many more seeds than this.
+//! Tests of the simulator: it finds planted bugs, a seed repeats, and the production code holds
+//! every invariant. `cargo xtask sim` runs many more seeds.
 
 use onceward_testkit::history::Invariant;
 use onceward_testkit::sim::{self, Mutant};
@@ -22,7 +22,6 @@ fn a_seed_repeats_itself() {
     }
 }
 
-/// A simulator that does not find planted bugs finds nothing.
 #[test]
 fn every_planted_mutant_is_caught_within_a_thousand_seeds() {
     for mutant in Mutant::ALL {
@@ -35,23 +34,25 @@ fn every_planted_mutant_is_caught_within_a_thousand_seeds() {
     }
 }
 
-/// By which invariant a mutant must be caught: the harm it does, not just any oddity.
+/// The invariant that must catch a mutant, by the harm that it does.
 fn expected(mutant: Mutant) -> &'static [Invariant] {
     use onceward_testkit::open_store::StoreMutant;
     match mutant {
         Mutant::Store(StoreMutant::OwnerCheckDropped) => &[Invariant::I5HolderOnly],
+        Mutant::Store(StoreMutant::EvidenceFenceIgnored) => &[Invariant::I5HolderOnly],
         Mutant::Store(StoreMutant::StaleRenewalAccepted) => &[Invariant::I5HolderOnly],
         Mutant::Store(StoreMutant::LateRenewalBlocks) => &[Invariant::I12Liveness],
+        Mutant::AsksWithoutLease => &[Invariant::I16OneQuestion],
         Mutant::Store(StoreMutant::FingerprintIgnored) => &[Invariant::I3NoForeignReplay],
         Mutant::Store(StoreMutant::MarkerDeletedByTtl | StoreMutant::TakeoverForgotten)
         | Mutant::RunsOnTimedOutClaim
         | Mutant::LookThenLock
         | Mutant::ReleaseOnDrop
-        | Mutant::BlindTakeover => &[Invariant::I1OneEffect],
+        | Mutant::BlindTakeover
+        | Mutant::UnknownMeansNo => &[Invariant::I1OneEffect],
     }
 }
 
-/// The comparison with the truth table has teeth too.
 #[test]
 fn the_model_comparison_finds_what_is_wrong_with_a_store() {
     use onceward_testkit::conformance::ManualHarness;
@@ -67,6 +68,7 @@ fn the_model_comparison_finds_what_is_wrong_with_a_store() {
         StoreMutant::FingerprintIgnored,
         StoreMutant::TakeoverForgotten,
         StoreMutant::LateRenewalBlocks,
+        StoreMutant::EvidenceFenceIgnored,
     ] {
         let config = Config { cases: 2_000, failure_persistence: None, ..Config::default() };
         let mut runner = TestRunner::new(config);

@@ -1,11 +1,11 @@
-//! A function that charges once, however often it is called.
+//! A function that charges once, even if it is called several times.
 
 use std::sync::Arc;
 
 use onceward::{Engine, Grant, MemoryStore, Refused, idempotent};
 use serde::{Deserialize, Serialize};
 
-/// Why a card was not charged. Kept errors are stored and replayed, so serde must know them.
+/// Error of a charge. Stored errors are replayed, so the type implements serde's traits.
 #[derive(Debug, Serialize, Deserialize, thiserror::Error)]
 enum PaymentError {
     #[error("the card was declined")]
@@ -22,7 +22,7 @@ struct Cashier {
 }
 
 impl Cashier {
-    /// Charges a card. Its arguments are what is asked for; a retry gets the first result.
+    /// Charges a card. A retry with the same arguments gets the first result.
     #[idempotent(
         operation = "payments.create",
         key = order,

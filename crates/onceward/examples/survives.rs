@@ -1,4 +1,4 @@
-//! Survives its process: run it twice, and the second run replays.
+//! A result that survives the process: run it twice, and the second run replays it.
 
 use onceward::{Engine, Failure, Fingerprint, Intent, Key, Scope};
 

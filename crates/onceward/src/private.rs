@@ -1,4 +1,4 @@
-//! What the output of `#[idempotent]` calls. Not for hand-written code: it changes without
+//! Functions that the output of `#[idempotent]` calls. Not part of the API: they change without
 //! notice.
 
 use std::time::Duration;
@@ -11,22 +11,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The tenant of services without tenants, and the caller where callers share their keys.
+/// Tenant of services without tenants, and caller where callers share their keys.
 pub const ANYONE: &str = "-";
 
-/// What a guarded function returns.
+/// The result of an idempotent function.
 #[diagnostic::on_unimplemented(
     message = "an idempotent function returns `Result<T, E>`, not `{Self}`",
     label = "this is not a `Result`"
 )]
 pub trait Answer {
-    /// The value of a success.
+    /// The success.
     type Value;
     /// The error.
     type Error;
-    /// As the result that it is.
+    /// Converts to a `Result`.
     fn into_result(self) -> Result<Self::Value, Self::Error>;
-    /// From the result that it is.
+    /// Converts from a `Result`.
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
@@ -43,7 +43,7 @@ impl<T, E> Answer for Result<T, E> {
     }
 }
 
-/// A value or an error that is stored, and given to retries.
+/// A value or an error that is stored and replayed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is given to retries, so it must be `serde::Serialize` and `serde::Deserialize`",
     label = "a part of this cannot be stored"
@@ -53,7 +53,7 @@ pub trait Stored: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Stored for T {}
 
-/// An error that can say why nothing came of a call.
+/// An error that can hold a refusal.
 #[diagnostic::on_unimplemented(
     message = "the error `{Self}` cannot tell that a call was refused",
     label = "this error does not implement `From<onceward::Refused>`"
@@ -70,7 +70,7 @@ impl<T: From<Refused>> FromRefused for T {}
     note = "derive `serde::Serialize` for it, or leave it out by `skip(..)` if it does not say what is asked for"
 )]
 pub trait Argument {
-    /// As serde sees it.
+    /// Serializes the argument.
     fn to_json(&self) -> Result<Value, serde_json::Error>;
 }
 
@@ -81,50 +81,50 @@ impl<T: Serialize + ?Sized> Argument for T {
     }
 }
 
-/// What was asked for: the arguments by name.
+/// The compared arguments by name.
 pub fn fingerprint(arguments: &[(&str, &dyn Argument)]) -> Result<Fingerprint, Refused> {
     let member = |(name, argument): &(_, &dyn Argument)| Ok((*name, argument.to_json()?));
     let members: Result<Vec<_>, _> = arguments.iter().map(member).collect();
     Ok(Fingerprint::of_members(&members.map_err(Refused::Arguments)?))
 }
 
-/// What one call is guarded by, as it was given.
+/// The settings of one call.
 #[derive(Debug)]
-pub struct Guard<'a> {
-    /// The engine to decide.
+pub struct CallSettings<'a> {
+    /// The engine.
     pub engine: &'a Engine,
-    /// How long the outcome is kept, where the engine's policy does not say it.
+    /// How long the outcome is stored; `None` for the engine's policy.
     pub ttl: Option<Duration>,
-    /// What is done.
+    /// The operation.
     pub operation: &'static str,
-    /// Whose data it is.
+    /// The tenant.
     pub tenant: &'a str,
-    /// Who asked.
+    /// The caller.
     pub caller: &'a str,
-    /// Their name for it.
+    /// The key.
     pub key: Result<Key, InvalidKey>,
-    /// What was asked for.
+    /// The fingerprint.
     pub fingerprint: Result<Fingerprint, Refused>,
 }
 
-/// What one call is guarded by, checked.
+/// The settings of one call, checked.
 #[derive(Debug)]
-pub struct Guarded {
+pub struct CheckedCall {
     engine: Engine,
     intent: Intent,
 }
 
-impl Guard<'_> {
-    /// Checks it all, once.
-    pub fn stand(self) -> Result<Guarded, Refused> {
+impl CallSettings<'_> {
+    /// Checks the settings.
+    pub fn check(self) -> Result<CheckedCall, Refused> {
         let scope = Scope::new(self.tenant, self.caller, self.operation)?;
         let intent = Intent::new(scope, self.key?, self.fingerprint?);
-        Ok(Guarded { engine: keeping(self.engine, self.ttl)?, intent })
+        Ok(CheckedCall { engine: with_ttl(self.engine, self.ttl)?, intent })
     }
 }
 
-/// The engine with the function's own retention.
-fn keeping(engine: &Engine, ttl: Option<Duration>) -> Result<Engine, Refused> {
+/// Returns the engine with the function's own retention.
+fn with_ttl(engine: &Engine, ttl: Option<Duration>) -> Result<Engine, Refused> {
     match ttl {
         Some(ttl) if ttl != engine.policy().retention().keep => {
             let policy = engine.policy().to_builder().retention(ttl).build()?;
@@ -134,14 +134,14 @@ fn keeping(engine: &Engine, ttl: Option<Duration>) -> Result<Engine, Refused> {
     }
 }
 
-/// What an error means; `None` leaves it to the policy.
-pub type Meaning<E> = fn(&E) -> Option<Disposition>;
+/// Classification of an error; `None` leaves it to the policy.
+pub type Classify<E> = fn(&E) -> Option<Disposition>;
 
-/// Runs a function's block in a task of its own.
+/// Runs a function's block in its own task.
 pub async fn run<R, F, W>(
-    guarded: Result<Guarded, Refused>,
+    call: Result<CheckedCall, Refused>,
     work: F,
-    meaning: Meaning<R::Error>,
+    classify: Classify<R::Error>,
 ) -> R
 where
     R: Answer + 'static,
@@ -150,19 +150,19 @@ where
     F: FnOnce(Grant) -> W,
     W: Future<Output = R> + Send + 'static,
 {
-    match guarded {
-        Ok(Guarded { engine, intent }) => {
-            answer(engine.run(&intent, |grant| classified(work(grant), meaning)).await)
+    match call {
+        Ok(CheckedCall { engine, intent }) => {
+            answer(engine.run(&intent, |grant| classified(work(grant), classify)).await)
         }
         Err(refused) => R::from_result(Err(refused.into())),
     }
 }
 
-/// Runs a function's block as a part of the caller's future.
+/// Runs a function's block in the caller's future.
 pub async fn run_inline<R, F, W>(
-    guarded: Result<Guarded, Refused>,
+    call: Result<CheckedCall, Refused>,
     work: F,
-    meaning: Meaning<R::Error>,
+    classify: Classify<R::Error>,
 ) -> R
 where
     R: Answer,
@@ -171,20 +171,20 @@ where
     F: FnOnce(Grant) -> W,
     W: Future<Output = R>,
 {
-    match guarded {
-        Ok(Guarded { engine, intent }) => {
-            answer(engine.run_inline(&intent, |grant| classified(work(grant), meaning)).await)
+    match call {
+        Ok(CheckedCall { engine, intent }) => {
+            answer(engine.run_inline(&intent, |grant| classified(work(grant), classify)).await)
         }
         Err(refused) => R::from_result(Err(refused.into())),
     }
 }
 
-/// The block's result, with what its error says about the effect.
+/// Returns the block's result with the classification of its error.
 async fn classified<R: Answer>(
     work: impl Future<Output = R>,
-    meaning: Meaning<R::Error>,
+    classify: Classify<R::Error>,
 ) -> Result<R::Value, Failure<R::Error>> {
-    work.await.into_result().map_err(|error| match meaning(&error) {
+    work.await.into_result().map_err(|error| match classify(&error) {
         Some(Disposition::Keep) => Failure::Keep(error),
         Some(Disposition::Release) => Failure::Release(error),
         Some(Disposition::Unknown) => Failure::Unknown(error),

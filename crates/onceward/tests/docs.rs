@@ -1,4 +1,4 @@
-//! What the documents say is so.
+//! Checks the programs, links and test names in the documents.
 
 use std::fs;
 use std::path::{Path, PathBuf};

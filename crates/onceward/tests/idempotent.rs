@@ -1,4 +1,4 @@
-//! Functions under `#[idempotent]`: what callers see, in every form a function can have.
+//! `#[idempotent]` on functions of every form, as their callers see them.
 
 #![deny(warnings, reason = "what the macro writes must not warn in a user's code")]
 
@@ -43,7 +43,7 @@ fn charge(key: &str, cents: u32) -> Charge {
     Charge { tenant: "acme".into(), key: key.into(), cents }
 }
 
-/// How often something ran, in order: the n-th run is told n.
+/// Counts runs; the n-th run gets n.
 #[derive(Debug, Clone, Default)]
 struct Runs(Arc<AtomicUsize>);
 
@@ -78,7 +78,7 @@ fn is_mismatch<T: std::fmt::Debug>(result: Result<T, PaymentError>) -> bool {
     matches!(refused(result), Refused::Rejected(Rejection::Mismatch { .. }))
 }
 
-/// Lets background tasks run, without time passing to speak of.
+/// Lets background tasks run, in almost no time.
 async fn settle_down() {
     sleep(Duration::from_millis(50)).await;
 }
@@ -95,7 +95,7 @@ impl Cashier {
         Self { engine, runs: Runs::default() }
     }
 
-    /// Charges, and fails as the amount says.
+    /// Charges, or fails depending on the amount.
     #[idempotent(
         operation = "payments.create",
         key = request.key,
@@ -284,9 +284,9 @@ async fn a_ttl_shorter_than_the_lease_is_refused() {
     assert!(matches!(refused, Refused::Policy(_)) && runs.count() == 0);
 }
 
-// Work in a task of its own -----------------------------------------------------------------
+// Work in its own task -----------------------------------------------------------------------
 
-/// The engine is borrowed, and the work is not: it has a task of its own.
+/// Borrows only the engine, so the work runs in its own task.
 #[idempotent(operation = "owned", key = request.key, tenant = request.tenant, skip(runs))]
 async fn owned(engine: &Engine, request: Charge, runs: Runs) -> Result<u32, PaymentError> {
     runs.next();
@@ -536,10 +536,10 @@ async fn arguments_that_are_taken_apart_count_as_a_whole() {
 }
 
 /// Local names of the macro's output are arguments here, and one is a raw name.
-#[idempotent(operation = "hygiene", key = guarded, single_tenant)]
+#[idempotent(operation = "hygiene", key = call, single_tenant)]
 async fn names(
     engine: &Engine,
-    guarded: &str,
+    call: &str,
     arguments: u32,
     future: u32,
     r#type: u32,
@@ -548,21 +548,21 @@ async fn names(
     Ok(error)
 }
 
-#[idempotent(operation = "hygiene", key = guarded, single_tenant)]
+#[idempotent(operation = "hygiene", key = call, single_tenant)]
 async fn other_order(
     engine: &Engine,
     r#type: u32,
     future: u32,
     arguments: u32,
-    guarded: &str,
+    call: &str,
 ) -> Result<u32, PaymentError> {
     Ok(arguments + future + r#type + 100)
 }
 
-#[idempotent(operation = "hygiene", key = guarded, single_tenant)]
+#[idempotent(operation = "hygiene", key = call, single_tenant)]
 async fn renamed(
     engine: &Engine,
-    guarded: &str,
+    call: &str,
     arguments: u32,
     future: u32,
     kind: u32,
@@ -625,7 +625,7 @@ async fn a_guard_looks_inside_of_an_error() {
     }
 }
 
-/// Calls another guarded function, under a key that is the same on each attempt.
+/// Calls another idempotent function, with a key that is the same on each attempt.
 #[idempotent(operation = "nested", key = key, single_tenant, skip(runs), release(PaymentError::Busy { .. }))]
 async fn nested(
     engine: &Engine,

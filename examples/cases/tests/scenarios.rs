@@ -1,7 +1,7 @@
-//! Keys and versions, each doing its own work.
+//! Keys and expected versions: each catches its own errors.
 
 use example_cases::{Cases, app};
-use example_walk::{Answer, App};
+use example_walk::{App, Response};
 
 async fn start() -> App {
     let app = App::start(app(Cases::default()).unwrap()).await;
@@ -11,18 +11,18 @@ async fn start() -> App {
     app
 }
 
-async fn take(app: &App, step: &str, key: &str, expected_version: u64) -> Answer {
+async fn take(app: &App, step: &str, key: &str, expected_version: u64) -> Response {
     let body = format!(r#"{{"expectedVersion":{expected_version}}}"#);
     app.post(&format!("/cases/1/{step}"), &[("idempotency-key", key)], &body).await
 }
 
-async fn standing(app: &App) -> (String, u64) {
+async fn state(app: &App) -> (String, u64) {
     let case = app.get("/cases/1", &[]).await.json();
     (case["status"].as_str().unwrap().to_owned(), case["version"].as_u64().unwrap())
 }
 
 #[tokio::test]
-async fn a_case_goes_its_way() {
+async fn a_case_goes_from_draft_to_paid() {
     let app = start().await;
     for (version, step, status) in
         [(1, "submit", "submitted"), (2, "approve", "approved"), (3, "pay", "paid")]
@@ -30,44 +30,44 @@ async fn a_case_goes_its_way() {
         let taken = take(&app, step, step, version).await;
         assert_eq!((taken.status, &taken.json()["status"]), (200, &status.into()));
     }
-    assert_eq!(standing(&app).await, ("paid".into(), 4));
+    assert_eq!(state(&app).await, ("paid".into(), 4));
 }
 
 #[tokio::test]
-async fn a_retry_replays_although_the_state_has_moved_on() {
+async fn a_retry_is_replayed_after_the_state_has_changed() {
     let app = start().await;
     let first = take(&app, "submit", "submit-1", 1).await;
     take(&app, "approve", "approve-1", 2).await;
     let retry = take(&app, "submit", "submit-1", 1).await;
     assert_eq!((retry.status, retry.replayed(), retry.body), (200, true, first.body));
-    assert_eq!(standing(&app).await, ("approved".into(), 3));
+    assert_eq!(state(&app).await, ("approved".into(), 3));
 }
 
 #[tokio::test]
-async fn a_new_key_does_not_get_an_old_version_past_the_state() {
+async fn a_new_key_with_an_old_version_is_refused() {
     let app = start().await;
     take(&app, "submit", "submit-1", 1).await;
     let stale = take(&app, "submit", "submit-2", 1).await;
     assert_eq!((stale.status, stale.replayed()), (409, false));
     assert_eq!(stale.json()["code"], "STALE_VERSION");
-    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+    assert_eq!(state(&app).await, ("submitted".into(), 2));
 }
 
-/// The refused version becomes the current one: the retry gets the refusal all the same.
+/// The refused version becomes the current one, and the retry still gets the refusal.
 #[tokio::test]
-async fn a_refusal_is_replayed_even_when_the_step_would_succeed_by_now() {
+async fn a_refusal_is_replayed_even_if_the_step_would_succeed_now() {
     let app = start().await;
     let early = take(&app, "approve", "approve-1", 2).await;
     assert_eq!((early.status, &early.json()["version"]), (409, &1.into()));
     take(&app, "submit", "submit-1", 1).await;
     let retry = take(&app, "approve", "approve-1", 2).await;
     assert_eq!((retry.status, retry.replayed(), retry.body), (409, true, early.body));
-    assert_eq!(standing(&app).await, ("submitted".into(), 2));
-    assert_eq!(take(&app, "approve", "approve-2", 2).await.status, 200, "a new intent may");
+    assert_eq!(state(&app).await, ("submitted".into(), 2));
+    assert_eq!(take(&app, "approve", "approve-2", 2).await.status, 200, "a new intent succeeds");
 }
 
 #[tokio::test]
-async fn a_step_that_cannot_be_taken_is_refused_at_the_right_version_too() {
+async fn a_step_that_is_not_allowed_is_refused_with_the_right_version_too() {
     let app = start().await;
     for step in ["approve", "reject", "pay"] {
         let refused = take(&app, step, step, 1).await;
@@ -76,28 +76,28 @@ async fn a_step_that_cannot_be_taken_is_refused_at_the_right_version_too() {
     take(&app, "submit", "submit-1", 1).await;
     assert_eq!(take(&app, "reject", "reject-1", 2).await.json()["status"], "rejected");
     assert_eq!(take(&app, "pay", "pay-1", 3).await.status, 409);
-    assert_eq!(standing(&app).await, ("rejected".into(), 3));
+    assert_eq!(state(&app).await, ("rejected".into(), 3));
 }
 
 #[tokio::test]
-async fn one_key_with_another_version_step_or_case_is_a_mistake() {
+async fn one_key_with_another_version_step_or_case_is_refused() {
     let app = start().await;
     take(&app, "submit", "submit-1", 1).await;
     assert_eq!(take(&app, "submit", "submit-1", 2).await.status, 422);
     assert_eq!(take(&app, "approve", "submit-1", 1).await.status, 422);
-    let elsewhere = r#"{"expectedVersion":1}"#;
-    let other = app.post("/cases/2/submit", &[("idempotency-key", "submit-1")], elsewhere).await;
+    let body = r#"{"expectedVersion":1}"#;
+    let other = app.post("/cases/2/submit", &[("idempotency-key", "submit-1")], body).await;
     assert_eq!(other.status, 422);
-    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+    assert_eq!(state(&app).await, ("submitted".into(), 2));
 }
 
 #[tokio::test]
-async fn of_two_intents_at_once_one_wins_and_one_is_stale() {
+async fn of_two_concurrent_intents_one_wins_and_one_is_stale() {
     let app = start().await;
     let (one, two) =
         tokio::join!(take(&app, "submit", "submit-1", 1), take(&app, "submit", "submit-2", 1));
     let mut statuses = [one.status, two.status];
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409]);
-    assert_eq!(standing(&app).await, ("submitted".into(), 2));
+    assert_eq!(state(&app).await, ("submitted".into(), 2));
 }

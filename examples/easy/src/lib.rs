@@ -1,5 +1,5 @@
-//! Orders that are created once, however often a client sends its request. The README walks
-//! through it.
+//! Orders that are created once, even if a client sends its request several times. The README
+//! explains the example.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-/// All orders. Stands for the database of a real service.
+/// All orders. A real service has a database instead.
 pub type Orders = Arc<Mutex<Vec<Order>>>;
 
-/// What a client asks for.
+/// Request body of POST /api/orders.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewOrder {
     customer_id: Uuid,
-    /// Passed on as it came. A service that calculates takes a decimal type.
+    /// Returned unchanged. A service that calculates with amounts should use a decimal type.
     amount: serde_json::Number,
 }
 
-/// What it gets.
+/// An order; the response body.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -38,24 +38,24 @@ pub struct Order {
     created_at: u64,
 }
 
-/// The service.
+/// Builds the service.
 pub fn app(orders: Orders) -> Result<Router, InvalidLayer> {
     let engine = Engine::new(Arc::new(MemoryStore::new()));
     let create_once = Operation::post("/api/orders").with(|rules| {
-        // Whatever comes under a known key is a retry. See the README for what that costs.
+        // Every request with a known key is a retry. The README shows the disadvantage.
         rules.fingerprint.compare = false;
-        // 201 tells the client that its request created the order, 200 that an earlier one did.
+        // 201 means that this request created the order, 200 that an earlier one did.
         rules.replay.status = ReplayStatus::Ok;
     });
     let once = Onceward::layer(engine)
-        .single_tenant() // all callers share one set of keys
+        .single_tenant() // all callers share one key space
         .operation(create_once)
         .build()?;
     let routes = Router::new().route("/api/orders", post(create).get(list));
     Ok(routes.layer(once).with_state(orders))
 }
 
-/// Knows nothing about keys: it is called once for each.
+/// Creates an order. The layer calls the handler once per key.
 async fn create(
     State(orders): State<Orders>,
     Json(new): Json<NewOrder>,

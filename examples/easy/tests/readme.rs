@@ -1,9 +1,9 @@
-//! What the README says is so, and if it were not, it would be noticed.
+//! Runs the README's commands and compares their output. Also checks that a wrong README fails.
 
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use example_walk::{Program, Readme, Tools};
+use example_walk::{Program, Readme, RequiredTools};
 
 const README: &str = include_str!("../README.md");
 
@@ -12,18 +12,18 @@ fn start() -> Program {
 }
 
 #[test]
-fn the_walk_of_the_readme_comes_out_as_it_says() {
+fn the_readmes_commands_return_what_it_says() {
     let service = start();
-    Readme::read(README).unwrap().walk(&[("localhost:8081", &service.address())]);
+    Readme::parse(README).unwrap().run(&[("localhost:8081", &service.address())]);
 }
 
-/// One lie of each kind, told to the real service by the real curl.
+/// One wrong expectation of each kind, checked against the service.
 #[test]
-fn a_readme_that_lies_is_caught() {
-    if Tools::look() != Tools::There {
-        return; // the walk itself says or fails that
+fn a_wrong_readme_fails() {
+    if RequiredTools::check() != RequiredTools::Available {
+        return; // the test above reports the missing tool
     }
-    for (truth, lie) in [
+    for (right, wrong) in [
         ("# → 201 Created", "# → 200 OK"),
         ("# → Idempotent-Replayed: true", "# → Idempotent-Replayed: yes"),
         ("# → no Idempotent-Replayed", "# → no Content-Type"),
@@ -31,23 +31,23 @@ fn a_readme_that_lies_is_caught() {
         (r#"{"amount":5}"#, r#"{"amount":5000}"#),
         (r#"[{"amount":99.99},{"amount":5}]"#, r#"[{"amount":99.99}]"#),
     ] {
-        let lying = README.replacen(truth, lie, 1);
-        assert_ne!(lying, README, "{truth}");
-        let (readme, service) = (Readme::read(&lying).unwrap(), start());
+        let changed = README.replacen(right, wrong, 1);
+        assert_ne!(changed, README, "{right}");
+        let (readme, service) = (Readme::parse(&changed).unwrap(), start());
         let address = service.address();
-        let walk = AssertUnwindSafe(|| readme.walk(&[("localhost:8081", &address)]));
-        assert!(catch_unwind(walk).is_err(), "nobody noticed {lie}");
+        let run = AssertUnwindSafe(|| readme.run(&[("localhost:8081", &address)]));
+        assert!(catch_unwind(run).is_err(), "not noticed: {wrong}");
     }
 }
 
 #[test]
-fn a_program_does_not_outlive_the_test_that_panicked() {
+fn a_panic_of_the_test_ends_the_program() {
     let mut address = String::new();
     let test = AssertUnwindSafe(|| {
         let service = start();
         address = service.address();
         TcpStream::connect(&address).unwrap();
-        panic!("as a test does that fails");
+        panic!("as a failed assertion does");
     });
     assert!(catch_unwind(test).is_err());
     assert!(TcpStream::connect(&address).is_err(), "it still listens on {address}");

@@ -1,7 +1,7 @@
-//! The scenarios of the contract that apply to keys alone.
+//! The scenarios of the contract that need only a key.
 
 use example_easy::{Orders, app};
-use example_walk::{Answer, App};
+use example_walk::{App, Response};
 
 const ORDER: &str = r#"{"customerId":"25dfc44e-3ed7-4eb4-b412-6a6df8c6d355","amount":99.99}"#;
 
@@ -10,7 +10,7 @@ async fn start() -> (App, Orders) {
     (App::start(app(orders.clone()).unwrap()).await, orders)
 }
 
-async fn create(app: &App, key: &str) -> Answer {
+async fn create(app: &App, key: &str) -> Response {
     app.post("/api/orders", &[("idempotency-key", key)], ORDER).await
 }
 
@@ -36,7 +36,7 @@ async fn another_key_is_another_order() {
 }
 
 #[tokio::test]
-async fn the_payload_is_not_looked_at() {
+async fn the_payload_is_not_compared() {
     let (app, orders) = start().await;
     let first = create(&app, "order-123").await;
     let other = ORDER.replace("99.99", "999.99");
@@ -56,7 +56,7 @@ async fn a_key_that_is_missing_empty_or_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn reading_is_not_guarded() {
+async fn get_requests_pass_through() {
     let (app, _) = start().await;
     let key = [("idempotency-key", "order-123")];
     assert_eq!(app.get("/api/orders", &key).await.json().as_array().map(Vec::len), Some(0));
@@ -66,9 +66,9 @@ async fn reading_is_not_guarded() {
     assert!(!listed.replayed());
 }
 
-/// The first one is held up at the database until all others are answered.
+/// The first request waits for the database until all others have their response.
 #[tokio::test]
-async fn of_twenty_at_once_one_creates_the_order() {
+async fn one_of_twenty_concurrent_requests_creates_the_order() {
     let (app, orders) = start().await;
     let database = orders.lock().await;
     let mut requests = tokio::task::JoinSet::new();

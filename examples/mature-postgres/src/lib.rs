@@ -1,5 +1,5 @@
-//! Orders as rows of PostgreSQL, each committed together with the reply that its retries get.
-//! The README walks through it.
+//! Orders in PostgreSQL, each committed together with the response that its retries get. The README
+//! explains the example.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use onceward::stores::postgres::{PostgresStore, Settings};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Most that a customer may owe.
+/// Credit limit of a customer.
 const CREDIT_CENTS: i64 = 100_000;
 
-const TABLES: &str = "CREATE TABLE IF NOT EXISTS orders (
+const CREATE_TABLES: &str = "CREATE TABLE IF NOT EXISTS orders (
     id uuid PRIMARY KEY,
     tenant text NOT NULL,
     customer uuid NOT NULL,
@@ -28,7 +28,7 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS orders (
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What a client asks for.
+/// Request body of POST /api/orders.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewOrder {
@@ -36,7 +36,7 @@ pub struct NewOrder {
     amount_cents: i64,
 }
 
-/// What it gets.
+/// Response body of POST /api/orders.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -45,29 +45,29 @@ pub struct Order {
     owed_cents: i64,
 }
 
-/// What everybody may see.
+/// Response body of GET /api/orders.
 #[derive(Debug, Serialize)]
-pub struct Count {
+pub struct OrderCount {
     orders: i64,
 }
 
-/// The service, on the database at a URL.
-pub async fn app(database: &str) -> Result<Router, BoxError> {
-    let reads = reader(database).await?;
-    // Onceward's own table is in a schema of its own, beside the orders.
-    let store = Arc::new(PostgresStore::open(database, Settings::default()).await?);
+/// Builds the service on a database.
+pub async fn app(database_url: &str) -> Result<Router, BoxError> {
+    let client = connect_client(database_url).await?;
+    // Onceward's tables are in a separate schema of the same database.
+    let store = Arc::new(PostgresStore::open(database_url, Settings::default()).await?);
     let once = Onceward::layer(Engine::new(store.clone()))
         .transactions(&store)
-        // A header is right only where something in front of the service has checked it.
+        // Use a header only if a proxy in front of the service sets or verifies it.
         .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
         .operation(Operation::post("/api/orders"))
         .build()?;
     let orders = post(create).layer(once).get(count);
-    Ok(Router::new().route("/api/orders", orders).with_state(reads))
+    Ok(Router::new().route("/api/orders", orders).with_state(client))
 }
 
-/// Whatever it writes by `tx` is committed with its answer; if that is an error, only the
-/// answer is.
+/// Creates an order. The rows that it writes through `tx` are committed together with its response.
+/// If the response is an error, only the response is committed.
 async fn create(
     tx: PgTransaction,
     execution: Execution,
@@ -81,19 +81,19 @@ async fn create(
     let owed = "SELECT sum(amount_cents)::bigint FROM orders WHERE tenant = $1 AND customer = $2";
     let owed_cents = client.query_one(owed, &[&tenant, &customer_id]).await?.get(0);
     if owed_cents > CREDIT_CENTS {
-        // Every retry is told the same, and the row is gone.
+        // The row is rolled back, and every retry gets this response.
         return Ok((StatusCode::UNPROCESSABLE_ENTITY, "no credit").into_response());
     }
     let order = Order { id, amount_cents, owed_cents };
     Ok((StatusCode::CREATED, Json(order)).into_response())
 }
 
-async fn count(State(reads): State<Arc<Client>>) -> Result<Json<Count>, Unavailable> {
-    let row = reads.query_one("SELECT count(*) FROM orders", &[]).await?;
-    Ok(Json(Count { orders: row.get(0) }))
+async fn count(State(client): State<Arc<Client>>) -> Result<Json<OrderCount>, Unavailable> {
+    let row = client.query_one("SELECT count(*) FROM orders", &[]).await?;
+    Ok(Json(OrderCount { orders: row.get(0) }))
 }
 
-/// The database failed: nothing is committed, and a retry may run again.
+/// The database failed. Nothing is committed, and a retry is executed.
 struct Unavailable;
 
 impl<E: Error> From<E> for Unavailable {
@@ -109,10 +109,10 @@ impl IntoResponse for Unavailable {
     }
 }
 
-/// A connection for what needs no guard.
-async fn reader(database: &str) -> Result<Arc<Client>, BoxError> {
-    let (client, connection) = connect(database, NoTls).await?;
+/// Connection for GET requests, outside of the transactions. Also creates the tables.
+async fn connect_client(database_url: &str) -> Result<Arc<Client>, BoxError> {
+    let (client, connection) = connect(database_url, NoTls).await?;
     tokio::spawn(connection);
-    client.batch_execute(TABLES).await?;
+    client.batch_execute(CREATE_TABLES).await?;
     Ok(Arc::new(client))
 }

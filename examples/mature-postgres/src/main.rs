@@ -1,4 +1,4 @@
-//! Serves the example.
+//! Starts the service.
 
 use std::env;
 use std::error::Error;
@@ -10,18 +10,18 @@ use tokio::net::TcpListener;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port()?)).await?;
-    let app = app(&database()).await?;
+    let app = app(&database_url()).await?;
     println!("listening on http://{}", listener.local_addr()?);
     axum::serve(listener, app).await?;
     Ok(())
 }
 
-/// `DATABASE_URL`, or what is usual on this machine.
-fn database() -> String {
+/// URL of the database from `DATABASE_URL`, by default a local server.
+fn database_url() -> String {
     env::var("DATABASE_URL").unwrap_or_else(|_| "postgres://postgres@localhost/postgres".into())
 }
 
-/// `PORT`, or 8086. 0 takes any free one.
+/// Port from `PORT`, by default 8086. 0 uses a free port.
 fn port() -> Result<u16, String> {
     let port = env::var("PORT").unwrap_or_else(|_| "8086".into());
     port.parse().map_err(|_| format!("PORT is {port:?}; it must be a number from 0 to 65535"))

@@ -1,4 +1,4 @@
-//! What one commit adds to the contract.
+//! The guarantees that one commit adds to the contract.
 
 use example_mature_postgres::app;
 use example_walk::App;
@@ -12,16 +12,16 @@ fn order(cents: u32) -> String {
 
 async fn create(app: &App, key: &str, cents: u32) -> (u16, bool) {
     let headers = [("x-tenant-id", TENANT), ("idempotency-key", key)];
-    let answer = app.post("/api/orders", &headers, &order(cents)).await;
-    (answer.status, answer.replayed())
+    let response = app.post("/api/orders", &headers, &order(cents)).await;
+    (response.status, response.replayed())
 }
 
-fn orders(postgres: &Server) -> String {
+fn count_orders(postgres: &Server) -> String {
     query(postgres, "SELECT count(*) FROM orders").unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_twenty_at_once_one_creates_the_order() {
+async fn one_of_twenty_concurrent_requests_creates_the_order() {
     let Some(postgres) = onceward_services::postgres() else { return };
     let app = App::start(app(postgres.url()).await.unwrap()).await;
     let mut requests = tokio::task::JoinSet::new();
@@ -29,10 +29,10 @@ async fn of_twenty_at_once_one_creates_the_order() {
         let app = app.clone();
         requests.spawn(async move { create(&app, "order-123", 100).await });
     }
-    let answers = requests.join_all().await;
-    assert_eq!(answers.iter().filter(|it| **it == (201, false)).count(), 1);
-    assert!(answers.iter().all(|it| matches!(it, (201, _) | (409, false))), "{answers:?}");
-    assert_eq!(orders(&postgres), "1");
+    let responses = requests.join_all().await;
+    assert_eq!(responses.iter().filter(|it| **it == (201, false)).count(), 1);
+    assert!(responses.iter().all(|it| matches!(it, (201, _) | (409, false))), "{responses:?}");
+    assert_eq!(count_orders(&postgres), "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,13 +41,13 @@ async fn a_refusal_is_replayed_and_leaves_no_row() {
     let app = App::start(app(postgres.url()).await.unwrap()).await;
     assert_eq!(create(&app, "order-1", 200_000).await, (422, false));
     assert_eq!(create(&app, "order-1", 200_000).await, (422, true));
-    assert_eq!(orders(&postgres), "0");
+    assert_eq!(count_orders(&postgres), "0");
     assert_eq!(create(&app, "order-2", 100_000).await, (201, false));
 }
 
-/// The database is killed and comes back: what was answered is there, and is replayed.
+/// The database is killed and restarted: committed orders are still there and are replayed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_answered_survives_the_database() {
+async fn committed_orders_survive_a_crash_of_the_database() {
     let Some(postgres) = onceward_services::postgres() else { return };
     let app = App::start(app(postgres.url()).await.unwrap()).await;
     assert_eq!(create(&app, "order-1", 100).await, (201, false));
@@ -58,5 +58,5 @@ async fn what_was_answered_survives_the_database() {
     while !replayed().await {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert_eq!(orders(&postgres), "1");
+    assert_eq!(count_orders(&postgres), "1");
 }

@@ -1,5 +1,5 @@
-//! Orders that are created once, for many tenants, and never answered with somebody else's.
-//! The README walks through it.
+//! Orders that are created once, with keys that belong to a tenant and a request. The README
+//! explains the example.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -14,19 +14,19 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-/// All orders. Stands for the database of a real service.
+/// All orders. A real service has a database instead.
 pub type Orders = Arc<Mutex<Vec<Order>>>;
 
-/// What a client asks for.
+/// Request body of POST /api/orders.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewOrder {
     customer_id: Uuid,
-    /// Passed on as it came. A service that calculates takes a decimal type.
+    /// Returned unchanged. A service that calculates with amounts should use a decimal type.
     amount: serde_json::Number,
 }
 
-/// What it gets.
+/// An order; the response body.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -39,24 +39,24 @@ pub struct Order {
     created_at: u64,
 }
 
-/// The service.
+/// Builds the service.
 pub fn app(orders: Orders) -> Result<Router, InvalidLayer> {
     let engine = Engine::new(Arc::new(MemoryStore::new()));
     let create_once = Operation::post("/api/orders").with(|rules| {
-        rules.key.max = 255; // the default, and the most there can be
-        // The default is 422, because some SDKs retry every 409 by themselves.
+        rules.key.max = 255; // the default, and the upper limit
+        // The default is 422, because some SDKs retry every 409.
         rules.mismatch_status = StatusCode::CONFLICT;
         rules.replay.status = ReplayStatus::Ok;
     });
     let once = Onceward::layer(engine)
-        // A header is right only where something in front of the service has checked it.
+        // Use a header only if a proxy in front of the service sets or verifies it.
         .tenant(Source::uuid_header(HeaderName::from_static("x-tenant-id")))
         .operation(create_once)
         .build()?;
     Ok(Router::new().route("/api/orders", post(create)).layer(once).with_state(orders))
 }
 
-/// The layer has found out whose request it is; the handler need not look again.
+/// Creates an order. The layer has already validated the tenant header.
 async fn create(
     State(orders): State<Orders>,
     execution: Execution,

@@ -1,4 +1,4 @@
-//! Serves the example.
+//! Starts the service.
 
 use std::env;
 use std::error::Error;
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `PORT`, or 8082. 0 takes any free one.
+/// Port from `PORT`, by default 8082. 0 uses a free port.
 fn port() -> Result<u16, String> {
     let port = env::var("PORT").unwrap_or_else(|_| "8082".into());
     port.parse().map_err(|_| format!("PORT is {port:?}; it must be a number from 0 to 65535"))

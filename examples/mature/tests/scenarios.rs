@@ -1,7 +1,7 @@
-//! The scenarios of the contract, for one guarded operation.
+//! The scenarios of the contract, for one protected operation.
 
 use example_mature::{Orders, app};
-use example_walk::{Answer, App};
+use example_walk::{App, Response};
 
 const ORDER: &str = r#"{"customerId":"25dfc44e-3ed7-4eb4-b412-6a6df8c6d355","amount":99.99}"#;
 const TENANT: &str = "2b8de313-9c3c-4a15-a9b8-0cd1e34be3da";
@@ -12,7 +12,7 @@ async fn start() -> (App, Orders) {
     (App::start(app(orders.clone()).unwrap()).await, orders)
 }
 
-async fn create(app: &App, tenant: &str, key: &str, order: &str) -> Answer {
+async fn create(app: &App, tenant: &str, key: &str, order: &str) -> Response {
     app.post("/api/orders", &[("x-tenant-id", tenant), ("idempotency-key", key)], order).await
 }
 
@@ -67,8 +67,8 @@ async fn a_missing_or_malformed_tenant_is_refused() {
     let (app, orders) = start().await;
     let missing = app.post("/api/orders", &[("idempotency-key", "order-123")], ORDER).await;
     let malformed = create(&app, "acme", "order-123", ORDER).await;
-    for answer in [missing, malformed] {
-        assert_eq!((answer.status, &answer.json()["code"]), (400, &"INVALID_TENANT".into()));
+    for refused in [missing, malformed] {
+        assert_eq!((refused.status, &refused.json()["code"]), (400, &"INVALID_TENANT".into()));
     }
     assert_eq!(orders.lock().await.len(), 0);
 }
@@ -88,9 +88,9 @@ async fn a_key_that_is_missing_empty_or_too_long_is_refused() {
     assert_eq!(create(&app, TENANT, &"k".repeat(255), ORDER).await.status, 201);
 }
 
-/// The first one is held up at the database until all others are answered.
+/// The first request waits for the database until all others have their response.
 #[tokio::test]
-async fn of_twenty_at_once_one_creates_the_order() {
+async fn one_of_twenty_concurrent_requests_creates_the_order() {
     let (app, orders) = start().await;
     let database = orders.lock().await;
     let mut requests = tokio::task::JoinSet::new();

@@ -1,9 +1,9 @@
-//! Orders that are paid once, although the provider loses answers and the order service may
-//! have to try again. The README walks through it.
+//! Orders that are paid once, even if the provider's responses are lost and the shop has to try
+//! again. The README explains the example.
 
-mod charging;
-mod orders;
+mod order_log;
 mod provider;
+mod provider_client;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use onceward::{
 use onceward_http::{Execution, Fate, Onceward, Operation, Rules, outcome_of};
 use serde_json::json;
 
-pub use charging::Charging;
-pub use orders::Orders;
-pub use provider::{Charge, Line, NewCharge, Provider};
+pub use order_log::OrderLog;
+pub use provider::{Charge, NewCharge, Provider, ProviderServer};
+pub use provider_client::ProviderClient;
 
-use charging::Charged;
+use provider_client::ChargeResult;
 
-/// The order service.
+/// The order service, with its settings.
 pub struct Shop {
     store: Arc<dyn FullStore>,
-    charging: Charging,
-    orders: Orders,
+    provider: ProviderClient,
+    order_log: OrderLog,
     policy: PolicyBuilder,
-    resolver: bool,
+    resolve_on_retry: bool,
     reconciler: Option<ReconcilerSettings>,
-    watch: Watch,
+    on_checkpoint: CheckpointHook,
 }
 
 impl fmt::Debug for Shop {
@@ -47,70 +47,72 @@ impl fmt::Debug for Shop {
     }
 }
 
-/// Where an order is on its way, for whoever watches: a test that kills the shop there.
+/// Point in the processing of an order at which tests kill the shop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Point {
-    /// It is in the shop's book, and nobody has asked for money yet.
-    Wanted,
-    /// The provider has answered, and the book does not say so yet.
-    Charged,
-    /// The book says that it is paid.
-    Paid,
+pub enum Checkpoint {
+    /// The order is in the log, and the provider has not been called yet.
+    OrderLogged,
+    /// The call to the provider has ended, and its result is not in the log yet.
+    ProviderCalled,
+    /// The charge is in the log.
+    PaymentLogged,
 }
 
-type Watch = Arc<dyn Fn(Point) + Send + Sync>;
+type CheckpointHook = Arc<dyn Fn(Checkpoint) + Send + Sync>;
 
 impl Shop {
-    /// A shop that keeps its records in a store. Whoever comes with a key whose outcome is
-    /// unknown makes it ask the provider first.
-    pub fn new(store: Arc<dyn FullStore>, charging: Charging, orders: Orders) -> Self {
+    /// A shop that stores its records in `store`. By default, a retry whose outcome is unknown
+    /// asks the provider first.
+    pub fn new(store: Arc<dyn FullStore>, provider: ProviderClient, order_log: OrderLog) -> Self {
         let policy = Policy::builder().on_lapse(OnLapse::Resolve);
-        let watch = Arc::new(|_| ());
-        Self { store, charging, orders, policy, resolver: true, reconciler: None, watch }
+        let on_checkpoint = Arc::new(|_| ());
+        let (resolve_on_retry, reconciler) = (true, None);
+        Self { store, provider, order_log, policy, resolve_on_retry, reconciler, on_checkpoint }
     }
 
-    /// Another policy.
+    /// Replaces the policy.
     #[must_use]
     pub fn policy(mut self, policy: PolicyBuilder) -> Self {
         self.policy = policy;
         self
     }
 
-    /// Asks nobody: what is unknown stays so.
+    /// Retries do not ask the provider about unknown outcomes.
     #[must_use]
     pub fn without_resolver(mut self) -> Self {
-        self.resolver = false;
+        self.resolve_on_retry = false;
         self
     }
 
-    /// Asks about everything that is unknown now and then, whether anybody comes or not.
+    /// Runs a reconciler, which asks the provider about unknown outcomes in the background.
     #[must_use]
-    pub fn reconciled(mut self, settings: ReconcilerSettings) -> Self {
+    pub fn reconciler(mut self, settings: ReconcilerSettings) -> Self {
         self.reconciler = Some(settings);
         self
     }
 
-    /// Tells where orders are on their way.
+    /// Calls a function at each checkpoint of each order, for tests.
     #[must_use]
-    pub fn watched(mut self, watch: impl Fn(Point) + Send + Sync + 'static) -> Self {
-        self.watch = Arc::new(watch);
+    pub fn on_checkpoint(mut self, hook: impl Fn(Checkpoint) + Send + Sync + 'static) -> Self {
+        self.on_checkpoint = Arc::new(hook);
         self
     }
 
-    /// Its routes. The reconciler runs on the runtime that calls this.
+    /// Builds the routes, and starts the reconciler on the current runtime.
     ///
-    /// Records the resolver's first use before the first order: it denies no operation that is
-    /// older than itself.
-    pub async fn open(self) -> Result<Router, BoxError> {
-        let identity = Identity::unkeyed();
-        let resolver = AskProvider { charging: self.charging.clone(), orders: self.orders.clone() };
-        let resolver: Arc<dyn Resolver> = Arc::new(resolver);
+    /// Registers the resolver before the first order: its "did not happen" counts only for
+    /// operations that were claimed after that.
+    pub async fn into_router(self) -> Result<Router, BoxError> {
+        let (provider, order_log) = (self.provider, self.order_log);
+        let resolver: Arc<dyn Resolver> =
+            Arc::new(ProviderResolver { provider: provider.clone(), order_log: order_log.clone() });
         let mut engine = Engine::builder(self.store.clone()).policy(self.policy.build()?);
-        if self.resolver {
+        if self.resolve_on_retry {
             engine = engine.recovery(Recovery::new(self.store.clone(), resolver.clone()));
         }
         if let Some(settings) = self.reconciler {
-            let reconciler = Reconciler::new(self.store, resolver, identity).settings(settings);
+            let reconciler = Reconciler::new(self.store, resolver, Identity::unkeyed());
+            let reconciler = reconciler.settings(settings);
             reconciler.register().await?;
             tokio::spawn(reconciler.run());
         }
@@ -118,110 +120,111 @@ impl Shop {
             .single_tenant()
             .operation(Operation::post("/orders").named("orders.create"))
             .build()?;
-        let till = Till { charging: self.charging, orders: self.orders, watch: self.watch };
-        Ok(Router::new().route("/orders", post(create)).layer(once).with_state(till))
+        let state = AppState { provider, order_log, on_checkpoint: self.on_checkpoint };
+        Ok(Router::new().route("/orders", post(create)).layer(once).with_state(state))
     }
 }
 
 /// The order service, with records in memory.
-pub async fn app(charging: Charging) -> Result<Router, BoxError> {
-    Shop::new(Arc::new(MemoryStore::new()), charging, Orders::default()).open().await
+pub async fn app(provider: ProviderClient) -> Result<Router, BoxError> {
+    Shop::new(Arc::new(MemoryStore::new()), provider, OrderLog::default()).into_router().await
 }
 
-/// What the handler works with.
+/// State of the handler.
 #[derive(Clone)]
-struct Till {
-    charging: Charging,
-    orders: Orders,
-    watch: Watch,
+struct AppState {
+    provider: ProviderClient,
+    order_log: OrderLog,
+    on_checkpoint: CheckpointHook,
 }
 
-/// Says by its answer what is known about the money, and by [`Fate`] what that means for the
-/// key. Two of the four ends are final and are kept as they are.
+/// Charges the card of an order.
+///
+/// The response without a [`Fate`] is final: it is stored, and retries get it. `Fate` marks the
+/// responses that are not final.
 async fn create(
-    State(till): State<Till>,
+    State(state): State<AppState>,
     execution: Execution,
     Json(new): Json<NewCharge>,
 ) -> Response {
-    // The same on every attempt at this order: the provider makes one charge of them.
+    // The same key on every attempt at this order, so that the provider charges it once.
     let key = execution.downstream_key();
     let order = execution.operation();
     println!("  shop: attempt {} to charge under {key}", execution.grant().attempt());
-    if let Err(error) = till.orders.wanted(order) {
-        return unwritten(&error, Fate::NothingHappened);
+    if let Err(error) = state.order_log.record_requested(order) {
+        return log_failed(&error, Fate::NothingHappened);
     }
-    (till.watch)(Point::Wanted);
-    let charged = till.charging.charge(&key, &new).await;
-    (till.watch)(Point::Charged);
-    match charged {
-        Charged::Yes(charge) => {
-            if let Err(error) = till.orders.paid(order, &charge.id) {
-                return unwritten(&error, Fate::Unknown);
+    (state.on_checkpoint)(Checkpoint::OrderLogged);
+    let result = state.provider.charge(&key, &new).await;
+    (state.on_checkpoint)(Checkpoint::ProviderCalled);
+    match result {
+        ChargeResult::Charged(charge) => {
+            if let Err(error) = state.order_log.record_paid(order, &charge.id) {
+                return log_failed(&error, Fate::Unknown);
             }
-            (till.watch)(Point::Paid);
-            paid(order, &charge).map(Body::from)
+            (state.on_checkpoint)(Checkpoint::PaymentLogged);
+            paid_response(order, &charge).map(Body::from)
         }
-        Charged::Declined => {
-            (StatusCode::PAYMENT_REQUIRED, told("the card was declined")).into_response()
+        ChargeResult::Declined => {
+            (StatusCode::PAYMENT_REQUIRED, message("the card was declined")).into_response()
         }
-        // The key is free: the next attempt runs as if this one had not been.
-        Charged::NeverSent => {
+        // The key is free: a retry is executed as if this attempt had not been made.
+        ChargeResult::NotSent => {
             let retry = [("retry-after", "1")];
-            let why = told("the payment provider cannot be reached; nothing was charged");
+            let why = message("the payment provider cannot be reached; nothing was charged");
             (StatusCode::SERVICE_UNAVAILABLE, Fate::NothingHappened, retry, why).into_response()
         }
-        // The key is taken until somebody knows more.
-        Charged::AnswerLost => {
-            let why = told("the payment provider did not answer; ask again with the same key");
+        // A retry is not executed before the resolver has found out what happened.
+        ChargeResult::ResponseLost => {
+            let why = message("the payment provider did not answer; retry with the same key");
             (StatusCode::BAD_GATEWAY, Fate::Unknown, why).into_response()
         }
     }
 }
 
-fn unwritten(error: &std::io::Error, fate: Fate) -> Response {
-    let why = told(&format!("the book of orders: {error}"));
+fn log_failed(error: &std::io::Error, fate: Fate) -> Response {
+    let why = message(&format!("the order log cannot be written: {error}"));
     (StatusCode::INTERNAL_SERVER_ERROR, fate, why).into_response()
 }
 
-/// The answer for an order that is paid: to the first caller, and to a retry after the
-/// resolver has found the charge. So it is made of what both of them know.
-fn paid(order: OperationId, charge: &Charge) -> http::Response<Bytes> {
+/// Response for a paid order. The handler sends it, and the resolver stores it for retries when it
+/// finds the charge, so it contains only what both of them know.
+fn paid_response(order: OperationId, charge: &Charge) -> http::Response<Bytes> {
     let Charge { id, amount_cents, .. } = charge;
     let order = json!({ "order": order, "charge": id, "amountCents": amount_cents });
-    let mut answer = http::Response::new(Bytes::from(order.to_string()));
-    *answer.status_mut() = StatusCode::CREATED;
+    let mut response = http::Response::new(Bytes::from(order.to_string()));
+    *response.status_mut() = StatusCode::CREATED;
     let json = http::HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(http::header::CONTENT_TYPE, json);
-    answer
+    response.headers_mut().insert(http::header::CONTENT_TYPE, json);
+    response
 }
 
-fn told(what: &str) -> Json<serde_json::Value> {
-    Json(json!({ "told": what }))
+fn message(text: &str) -> Json<serde_json::Value> {
+    Json(json!({ "message": text }))
 }
 
-/// Finds out what became of an order by the key that the provider knows it under, and writes
-/// down what the shop had no time for.
-struct AskProvider {
-    charging: Charging,
-    orders: Orders,
+/// Asks the provider whether an order was charged, and adds a charge that is missing in the log.
+struct ProviderResolver {
+    provider: ProviderClient,
+    order_log: OrderLog,
 }
 
 #[async_trait]
-impl Resolver for AskProvider {
+impl Resolver for ProviderResolver {
     async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         let key = DownstreamKey::of(&record.operation);
-        // Not reached: an error, which leaves the outcome unknown.
-        Ok(match self.charging.find(&key).await? {
+        // If the provider cannot be reached, the error leaves the outcome unknown.
+        Ok(match self.provider.find(&key).await? {
             Some(charge) => {
-                self.orders.paid(record.operation, &charge.id)?;
-                let answer = paid(record.operation, &charge);
-                let happened = Verdict::Happened(outcome_of(answer, &Rules::default()));
+                self.order_log.record_paid(record.operation, &charge.id)?;
+                let response = paid_response(record.operation, &charge);
+                let happened = Verdict::Happened(outcome_of(response, &Rules::default()));
                 Finding::new(happened, format!("the provider has charge {}", charge.id))
             }
-            // "It did not happen" promises that it will not happen later either. Our first
-            // request may still be on its way: that is harmless only because the retry goes
-            // out under the same key, and the provider makes one charge per key. Without that,
-            // this would have to be `Verdict::StillUnknown`.
+            // "Did not happen" also promises that it will not happen later. The first request may
+            // still be on its way to the provider. That does no harm, because the retry has the
+            // same key and the provider makes one charge per key. Without such keys this would
+            // have to be `Verdict::StillUnknown`.
             None => Finding::new(Verdict::DidNotHappen, format!("no charge under {key}")),
         })
     }
@@ -231,16 +234,19 @@ impl Resolver for AskProvider {
     }
 }
 
-/// Cuts and mends the line to the provider, for the walk: `PUT /line/cut`, `PUT /line/mend`.
-pub fn switch(line: Arc<Line>) -> Router {
-    let turn = async |State(line): State<Arc<Line>>, Path(how): Path<String>| match how.as_str() {
-        "cut" => {
-            line.cut().await;
-            StatusCode::NO_CONTENT
+/// Routes that make the provider unreachable and reachable again, for the README's commands:
+/// `PUT /line/cut` and `PUT /line/mend`.
+pub fn outage_routes(provider: Arc<ProviderServer>) -> Router {
+    let change = async |State(provider): State<Arc<ProviderServer>>, Path(action): Path<String>| {
+        match action.as_str() {
+            "cut" => {
+                provider.stop().await;
+                StatusCode::NO_CONTENT
+            }
+            "mend" if provider.restart().await.is_ok() => StatusCode::NO_CONTENT,
+            "mend" => StatusCode::CONFLICT,
+            _ => StatusCode::NOT_FOUND,
         }
-        "mend" if line.mend().await.is_ok() => StatusCode::NO_CONTENT,
-        "mend" => StatusCode::CONFLICT,
-        _ => StatusCode::NOT_FOUND,
     };
-    Router::new().route("/line/{how}", put(turn)).with_state(line)
+    Router::new().route("/line/{action}", put(change)).with_state(provider)
 }

@@ -1,5 +1,5 @@
-//! A payment provider that can lose answers, decline and be out of reach. It stands for a
-//! company elsewhere: a server of its own, on a port of its own.
+//! Simulated payment provider, on its own port. It can decline cards, lose requests and responses,
+//! and be unreachable.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,58 +16,57 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The provider's own books.
+/// The payment provider, with its ledger of charges. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Provider {
-    books: Arc<Mutex<Books>>,
+    ledger: Arc<Mutex<Ledger>>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct Ledger {
     charges: Vec<Charge>,
-    /// Keys whose first request or answer was lost already.
-    lost: BTreeSet<String>,
-    /// Whether a key that comes again is charged again.
-    forgets_keys: bool,
+    /// Keys whose first request was lost.
+    lost_keys: BTreeSet<String>,
+    /// Charges again for a key that was charged before.
+    ignores_keys: bool,
 }
 
-/// Money that was taken.
+/// A charge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Charge {
-    /// The provider's name for it.
+    /// The provider's id of the charge.
     pub id: String,
-    /// The key under which it was asked for.
+    /// The `Idempotency-Key` of the request.
     pub key: String,
-    /// How much.
+    /// The amount.
     pub amount_cents: u64,
 }
 
-/// What a merchant asks for.
+/// Request body of POST /charges, and of the shop's POST /orders.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewCharge {
-    /// How much.
+    /// The amount.
     pub amount_cents: u64,
-    /// Cards for trying things out: `tok_ok`, `tok_declined`, `tok_lost_request` and
-    /// `tok_lost_answer`.
+    /// A test card: `tok_ok`, `tok_declined`, `tok_lost_request` or `tok_lost_answer`.
     pub card: String,
 }
 
 impl Provider {
-    /// One that charges whatever comes, under a known key too: the strictest witness of who
-    /// asks twice.
-    pub fn that_forgets_keys() -> Self {
-        let books = Books { forgets_keys: true, ..Books::default() };
-        Self { books: Arc::new(Mutex::new(books)) }
+    /// A provider that ignores idempotency keys: it charges every request, so that a test sees
+    /// each request that is sent twice.
+    pub fn without_idempotency() -> Self {
+        let ledger = Ledger { ignores_keys: true, ..Ledger::default() };
+        Self { ledger: Arc::new(Mutex::new(ledger)) }
     }
 
     /// All charges so far.
     pub fn charges(&self) -> Vec<Charge> {
-        self.books().charges.clone()
+        self.ledger().charges.clone()
     }
 
-    /// The provider's API.
+    /// Routes of the provider's API.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/charges", post(charge).get(list))
@@ -75,12 +74,12 @@ impl Provider {
             .with_state(self.clone())
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One charge per key, as every provider worth its money has it.
+/// Makes one charge per key, as real providers do.
 async fn charge(
     State(provider): State<Provider>,
     headers: HeaderMap,
@@ -90,10 +89,10 @@ async fn charge(
     let Some(key) = key.map(str::to_owned) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let mut books = provider.books();
-    let known = books.charges.iter().find(|charge| charge.key == key);
-    if let Some(charge) = known.filter(|_| !books.forgets_keys) {
-        println!("  provider: {key} again: it is {}", charge.id);
+    let mut ledger = provider.ledger();
+    let known = ledger.charges.iter().find(|charge| charge.key == key);
+    if let Some(charge) = known.filter(|_| !ledger.ignores_keys) {
+        println!("  provider: {key} was charged before, as {}", charge.id);
         return Json(charge).into_response();
     }
     match new.card.as_str() {
@@ -101,19 +100,19 @@ async fn charge(
             println!("  provider: {key} declined");
             return StatusCode::PAYMENT_REQUIRED.into_response();
         }
-        "tok_lost_request" if books.lost.insert(key.clone()) => {
-            println!("  provider: {key} got lost before anything happened");
-            return hang_up();
+        "tok_lost_request" if ledger.lost_keys.insert(key.clone()) => {
+            println!("  provider: {key} dropped before the charge");
+            return drop_connection();
         }
         _ => {}
     }
-    let id = format!("ch_{}", books.charges.len() + 1);
+    let id = format!("ch_{}", ledger.charges.len() + 1);
     let charge = Charge { id, key, amount_cents: new.amount_cents };
     println!("  provider: {} charged {} cents as {}", charge.key, charge.amount_cents, charge.id);
-    books.charges.push(charge.clone());
+    ledger.charges.push(charge.clone());
     if new.card == "tok_lost_answer" {
-        println!("  provider: {} got lost on the way back", charge.id);
-        return hang_up();
+        println!("  provider: response of {} dropped", charge.id);
+        return drop_connection();
     }
     (StatusCode::CREATED, Json(charge)).into_response()
 }
@@ -124,54 +123,54 @@ async fn list(State(provider): State<Provider>) -> Json<Vec<Charge>> {
 
 async fn find(State(provider): State<Provider>, Path(key): Path<String>) -> Response {
     let found = provider.charges().into_iter().find(|charge| charge.key == key);
-    println!("  provider: asked about {key}: {}", found.as_ref().map_or("none", |it| &it.id));
+    println!("  provider: lookup of {key}: {}", found.as_ref().map_or("none", |it| &it.id));
     found.map_or_else(|| StatusCode::NOT_FOUND.into_response(), |it| Json(it).into_response())
 }
 
 /// A body that fails before its first byte: the server drops the connection.
-fn hang_up() -> Response {
+fn drop_connection() -> Response {
     let broken = io::Error::from(io::ErrorKind::ConnectionReset);
     let stream = futures_util::stream::iter([Err::<bytes::Bytes, _>(broken)]);
     Body::from_stream(stream).into_response()
 }
 
-/// The provider's connection to the world, which can be cut.
+/// The provider's HTTP server, which can be stopped and restarted.
 #[derive(Debug)]
-pub struct Line {
+pub struct ProviderServer {
     router: Router,
     address: SocketAddr,
-    serving: tokio::sync::Mutex<Option<JoinHandle<io::Result<()>>>>,
+    task: tokio::sync::Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
-impl Line {
-    /// Connects a provider; port 0 takes any free one, and the line keeps it.
-    pub async fn open(provider: &Provider, port: u16) -> io::Result<Arc<Self>> {
+impl ProviderServer {
+    /// Starts the server. Port 0 uses a free port, which a restart uses again.
+    pub async fn start(provider: &Provider, port: u16) -> io::Result<Arc<Self>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let (router, address) = (provider.router(), listener.local_addr()?);
-        let serving = tokio::spawn(axum::serve(listener, router.clone()).into_future());
-        let serving = tokio::sync::Mutex::new(Some(serving));
-        Ok(Arc::new(Self { router, address, serving }))
+        let task = tokio::spawn(axum::serve(listener, router.clone()).into_future());
+        let task = tokio::sync::Mutex::new(Some(task));
+        Ok(Arc::new(Self { router, address, task }))
     }
 
-    /// Where it is, or was.
+    /// Address of the server, also while it is stopped.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on nobody reaches the provider.
-    pub async fn cut(&self) {
-        if let Some(serving) = self.serving.lock().await.take() {
-            serving.abort();
-            let _aborted = serving.await;
+    /// Stops the server: new connections are refused.
+    pub async fn stop(&self) {
+        if let Some(task) = self.task.lock().await.take() {
+            task.abort();
+            let _aborted = task.await;
         }
     }
 
-    /// As before.
-    pub async fn mend(&self) -> io::Result<()> {
-        let mut serving = self.serving.lock().await;
-        if serving.is_none() {
+    /// Starts the server again, on the same address.
+    pub async fn restart(&self) -> io::Result<()> {
+        let mut task = self.task.lock().await;
+        if task.is_none() {
             let listener = TcpListener::bind(self.address).await?;
-            *serving = Some(tokio::spawn(axum::serve(listener, self.router.clone()).into_future()));
+            *task = Some(tokio::spawn(axum::serve(listener, self.router.clone()).into_future()));
         }
         Ok(())
     }

@@ -1,117 +1,135 @@
-//! The shop is killed at each of the six points where it may die, again and again, in front of a
-//! provider that loses requests and answers, and charges whatever comes, under a known key too; the
-//! history checker judges what came of it.
+//! Kills the shop with SIGKILL at six points of an order, several rounds each. The provider loses
+//! requests and responses, and ignores idempotency keys. The history checker verifies the results.
 //!
-//! `ONCEWARD_ROUNDS=100 cargo test -p example-payments --test crashes` is the long form.
+//! `ONCEWARD_ROUNDS=100 cargo test -p example-payments --test crashes` runs more rounds.
 
-#[path = "crashes/mortal.rs"]
-mod mortal;
-#[path = "crashes/process.rs"]
-mod process;
+#[path = "crashes/crashing_store.rs"]
+mod crashing_store;
+#[path = "crashes/shop_process.rs"]
+mod shop_process;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use example_payments::{Charging, Line, Orders, Provider};
-use mortal::Place;
+use crashing_store::CrashPoint;
+use example_payments::{OrderLog, Provider, ProviderServer};
 use onceward::{Clock as _, Ended, Fence, Fingerprint, RecordId, SystemAmbient};
 use onceward_testkit::history::{Answer, Attempt, Event, Expectations, History, Outcome, check};
-use process::{LEASE, Process};
+use shop_process::{LEASE, ShopProcess};
 use tempfile::TempDir;
 
-/// How often the shop dies at each point; `ONCEWARD_ROUNDS` sets it.
+/// Rounds for each crash point, from `ONCEWARD_ROUNDS`.
 fn rounds() -> u64 {
     std::env::var("ONCEWARD_ROUNDS").map_or(3, |rounds| rounds.parse().unwrap())
 }
 
-/// A shop that dies at a place, and all that outlives it.
-struct Trial {
+/// Test of a crash point, with everything that survives the shop's process.
+struct CrashTest {
     store: String,
-    place: Place,
-    resolver: bool,
+    crash_point: CrashPoint,
+    reconciler: bool,
     directory: TempDir,
     provider: Provider,
-    line: Arc<Line>,
+    provider_server: Arc<ProviderServer>,
     client: reqwest::Client,
     history: History,
     attempts: u64,
 }
 
-/// What a client was told.
+/// Response that a client got to an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Told {
+enum ClientResult {
+    /// 201 with this body.
     Paid(Vec<u8>),
+    /// 409: the outcome is unknown.
     Unknown,
-    /// To come again.
-    Later,
+    /// A response that asks for a retry.
+    Retry,
+    /// No response.
     Nothing,
 }
 
-impl Trial {
-    async fn new(store: &str, place: Place, resolver: bool) -> Self {
+impl CrashTest {
+    async fn new(store: &str, crash_point: CrashPoint, reconciler: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let records = directory.path().join("records");
         let store = store.replace("{records}", records.to_str().unwrap());
-        let provider = Provider::that_forgets_keys();
-        let line = Line::open(&provider, 0).await.unwrap();
+        let provider = Provider::without_idempotency();
+        let provider_server = ProviderServer::start(&provider, 0).await.unwrap();
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
         let client = client.timeout(Duration::from_secs(20)).build().unwrap();
         let history = History::default();
-        Self { store, place, resolver, directory, provider, line, client, history, attempts: 0 }
+        Self {
+            store,
+            crash_point,
+            reconciler,
+            directory,
+            provider,
+            provider_server,
+            client,
+            history,
+            attempts: 0,
+        }
     }
 
-    async fn start(&self, place: Option<Place>) -> Process {
-        let (store, provider) = (&self.store, format!("http://{}", self.line.address()));
-        Process::start(store, &provider, &self.book(), self.resolver, place).await
+    async fn start_shop(&self, crash_point: Option<CrashPoint>) -> ShopProcess {
+        let provider = format!("http://{}", self.provider_server.address());
+        let order_log = self.order_log();
+        ShopProcess::start(&self.store, &provider, &order_log, self.reconciler, crash_point).await
     }
 
-    fn book(&self) -> std::path::PathBuf {
+    fn order_log(&self) -> PathBuf {
         self.directory.path().join("orders")
     }
 
-    /// An order, its death, and its retries until they are answered for good.
+    /// Sends an order, kills the shop, and retries the order until its result is final.
     async fn round(&mut self, number: u64) {
         let card = ["tok_ok", "tok_lost_answer", "tok_lost_request"][number as usize % 3];
-        let mut shop = self.start(Some(self.place)).await;
+        let mut shop = self.start_shop(Some(self.crash_point)).await;
         let address = shop.address;
-        let (order, dying) = (self.order(address, number, card), shop.dying());
-        // Where the provider's answer is lost it may never come to the point.
+        let (order, crash) = (self.order(address, number, card), shop.reached_crash_point());
+        // If the provider's response is lost, the shop may not reach the crash point.
         tokio::select! {
-            () = dying => {}
-            told = order => self.note(number, told),
+            () = crash => {}
+            result = order => self.record(number, result),
         }
         shop.kill().await;
 
-        let shop = self.start(None).await;
-        let first = self.end(&shop, number, card).await;
+        let shop = self.start_shop(None).await;
+        let first = self.retry_until_final(&shop, number, card).await;
         for _ in 0..2 {
-            assert_eq!(self.end(&shop, number, card).await, first, "order {number}");
+            assert_eq!(self.retry_until_final(&shop, number, card).await, first, "order {number}");
         }
         match &first {
-            Told::Paid(_) => {}
-            Told::Unknown => assert!(!self.resolver, "order {number} stays unknown"),
-            Told::Later | Told::Nothing => unreachable!("it ended"),
+            ClientResult::Paid(_) => {}
+            ClientResult::Unknown => assert!(!self.reconciler, "order {number} stays unknown"),
+            ClientResult::Retry | ClientResult::Nothing => unreachable!("not final"),
         }
         shop.kill().await;
     }
 
-    /// Asks until it is told something that stays.
-    async fn end(&mut self, shop: &Process, number: u64, card: &str) -> Told {
-        let patience = Instant::now() + Duration::from_secs(60);
+    /// Retries an order until its result is final.
+    async fn retry_until_final(
+        &mut self,
+        shop: &ShopProcess,
+        number: u64,
+        card: &str,
+    ) -> ClientResult {
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let told = self.order(shop.address, number, card).await;
-            self.note(number, told.clone());
-            let stays = match told {
-                Told::Paid(_) => true,
-                Told::Unknown => !self.resolver,
-                Told::Later | Told::Nothing => false,
+            let result = self.order(shop.address, number, card).await;
+            self.record(number, result.clone());
+            let is_final = match result {
+                ClientResult::Paid(_) => true,
+                ClientResult::Unknown => !self.reconciler,
+                ClientResult::Retry | ClientResult::Nothing => false,
             };
-            if stays {
-                return told;
+            if is_final {
+                return result;
             }
-            assert!(Instant::now() < patience, "order {number} is still {told:?}");
+            assert!(Instant::now() < deadline, "order {number} is still {result:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -121,46 +139,46 @@ impl Trial {
         address: std::net::SocketAddr,
         number: u64,
         card: &str,
-    ) -> impl Future<Output = Told> + use<> {
+    ) -> impl Future<Output = ClientResult> + use<> {
         let body = format!(r#"{{"amountCents":{},"card":"{card}"}}"#, number + 1);
         let request = self.client.post(format!("http://{address}/orders"));
         let request = request.header("idempotency-key", format!("order-{number}"));
         let sending = request.header("content-type", "application/json").body(body).send();
         async move {
-            let Ok(answer) = sending.await else { return Told::Nothing };
-            let status = answer.status().as_u16();
-            let Ok(body) = answer.bytes().await else { return Told::Nothing };
+            let Ok(response) = sending.await else { return ClientResult::Nothing };
+            let status = response.status().as_u16();
+            let Ok(body) = response.bytes().await else { return ClientResult::Nothing };
             match status {
-                201 => Told::Paid(body.to_vec()),
-                409 if body.windows(7).any(|it| it == b"UNKNOWN") => Told::Unknown,
-                _ => Told::Later,
+                201 => ClientResult::Paid(body.to_vec()),
+                409 if body.windows(7).any(|it| it == b"UNKNOWN") => ClientResult::Unknown,
+                _ => ClientResult::Retry,
             }
         }
     }
 
-    fn note(&mut self, number: u64, told: Told) {
+    fn record(&mut self, number: u64, result: ClientResult) {
         self.attempts += 1;
         let (attempt, record, fingerprint) =
-            (Attempt(self.attempts), record(number), Fingerprint::of_parts(&[b"order"]));
-        let answer = match told {
-            Told::Paid(bytes) => {
+            (Attempt(self.attempts), record_id(number), Fingerprint::of_parts(&[b"order"]));
+        let answer = match result {
+            ClientResult::Paid(bytes) => {
                 let (fence, ended) = (Fence(0), Ended::Completed);
                 Answer::Replay(Outcome { record, fingerprint, fence, ended, bytes })
             }
-            Told::Unknown => Answer::Unknown,
-            Told::Later => Answer::NoWord,
-            Told::Nothing => return,
+            ClientResult::Unknown => Answer::Unknown,
+            ClientResult::Retry => Answer::NoWord,
+            ClientResult::Nothing => return,
         };
         self.history.push(Event::Answered { attempt, record, fingerprint, answer });
     }
 
-    /// The provider's books are the ledger: amounts tell whose charge it is.
-    fn charges(&self) -> BTreeMap<u64, usize> {
+    /// Number of charges of each order, from the provider's ledger. The amount identifies the order.
+    fn charge_counts(&self) -> BTreeMap<u64, usize> {
         let mut charges = BTreeMap::new();
         for (index, charge) in self.provider.charges().into_iter().enumerate() {
             let number = charge.amount_cents - 1;
-            let (record, fence) = (record(number), Fence(0));
-            // By somebody whom nobody was told about.
+            let (record, fence) = (record_id(number), Fence(0));
+            // An attempt other than those of the clients.
             let attempt = Attempt(1_000_000 + index as u64);
             self.history.push(Event::Effect { record, fence, attempt });
             *charges.entry(number).or_default() += 1;
@@ -168,101 +186,97 @@ impl Trial {
         charges
     }
 
-    async fn judge(self, rounds: u64) {
-        let charges = self.charges();
+    async fn verify(self, rounds: u64) {
+        let charges = self.charge_counts();
         let elsewhere = Expectations { claims_elsewhere: true, ..Expectations::default() };
         let now = SystemAmbient::new().now();
         let violations = check(&self.history.events(), &[], now, elsewhere);
         assert!(violations.is_empty(), "{violations:#?}");
-        // Not one of them is charged any more, whatever is left: leases lapse once more.
-        let shop = self.start(None).await;
+        // No further charges are made while the remaining leases lapse.
+        let shop = self.start_shop(None).await;
         tokio::time::sleep(LEASE * 3).await;
         shop.kill().await;
         assert_eq!(self.provider.charges().len(), charges.values().sum::<usize>());
-        let unknown = process::unknown(&self.store).await;
-        let paid = Orders::at(&self.book()).unwrap().charges();
+        let unknown = shop_process::count_unknown(&self.store).await;
+        let paid = OrderLog::open(&self.order_log()).unwrap().charges();
         println!(
             "{:?} on {}: {rounds} rounds, {} charges, {unknown} unknown",
-            self.place,
+            self.crash_point,
             self.store.split(':').next().unwrap(),
             charges.len()
         );
-        if self.resolver {
+        if self.reconciler {
             let one_each: BTreeMap<u64, usize> = (0..rounds).map(|number| (number, 1)).collect();
             assert_eq!((charges, unknown), (one_each, 0));
-            assert_eq!(paid.len() as u64, rounds, "the shop's book has them all");
+            assert_eq!(paid.len() as u64, rounds, "the order log has all orders");
         } else {
             assert!(charges.values().all(|charges| *charges == 1));
         }
     }
 }
 
-fn record(number: u64) -> RecordId {
+fn record_id(number: u64) -> RecordId {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
     RecordId::from_bytes(bytes)
 }
 
-async fn trial(store: &str, place: Place, resolver: bool) {
-    let mut trial = Trial::new(store, place, resolver).await;
+async fn run(store: &str, crash_point: &str, reconciler: bool) {
+    let mut test = CrashTest::new(store, CrashPoint::named(crash_point), reconciler).await;
     for number in 0..rounds() {
-        trial.round(number).await;
+        test.round(number).await;
     }
-    trial.judge(rounds()).await;
+    test.verify(rounds()).await;
 }
 
-/// What the shop is when it is started by a trial.
+/// Entry point of the child process. Does nothing in the test process itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shop_to_be_killed() {
-    process::shop_if_told(|store, charging: Charging, book: &Path| {
-        (store, charging, Orders::at(book).unwrap())
-    })
-    .await;
+    shop_process::run_shop_if_child().await;
 }
 
-macro_rules! trials {
-    ($($place:ident)*) => {
+macro_rules! crash_tests {
+    ($($point:ident)*) => {
         mod embedded {
             $(
                 #[tokio::test(flavor = "multi_thread")]
-                async fn $place() {
-                    let place = super::Place::named(stringify!($place));
-                    super::trial("file:{records}", place, true).await;
+                async fn $point() {
+                    super::run("file:{records}", stringify!($point), true).await;
                 }
             )*
         }
         mod embedded_without_resolver {
             $(
                 #[tokio::test(flavor = "multi_thread")]
-                async fn $place() {
-                    let place = super::Place::named(stringify!($place));
-                    super::trial("file:{records}", place, false).await;
+                async fn $point() {
+                    super::run("file:{records}", stringify!($point), false).await;
                 }
             )*
         }
         mod postgres {
             $(
                 #[tokio::test(flavor = "multi_thread")]
-                async fn $place() {
-                    let Some(store) = super::process::postgres(stringify!($place)) else { return };
-                    super::trial(&store, super::Place::named(stringify!($place)), true).await;
+                async fn $point() {
+                    let name = stringify!($point);
+                    let Some(store) = super::shop_process::postgres(name) else { return };
+                    super::run(&store, name, true).await;
                 }
             )*
         }
         mod postgres_without_resolver {
             $(
                 #[tokio::test(flavor = "multi_thread")]
-                async fn $place() {
-                    let name = concat!(stringify!($place), "_alone");
-                    let Some(store) = super::process::postgres(name) else { return };
-                    super::trial(&store, super::Place::named(stringify!($place)), false).await;
+                async fn $point() {
+                    let schema = concat!(stringify!($point), "_alone");
+                    let Some(store) = super::shop_process::postgres(schema) else { return };
+                    super::run(&store, stringify!($point), false).await;
                 }
             )*
         }
     };
 }
 
-trials! {
+crash_tests! {
     before_the_claim
     after_the_claim
     after_the_order_before_the_charge

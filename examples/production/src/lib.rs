@@ -1,5 +1,4 @@
-//! Every route of a service guarded by one layer, which the routes know nothing about. The
-//! README walks through it.
+//! One layer in front of all routes of a service. The README explains the example.
 
 mod orders;
 mod serve;
@@ -17,19 +16,19 @@ pub use orders::{Order, Orders};
 pub use serve::{serve, stop_signal};
 pub use settings::{InvalidSetting, Settings};
 
-/// The engine on a store. Nothing but this knows which store it is.
+/// Builds the engine. Only the caller depends on a specific store.
 pub fn engine(store: Arc<dyn FullStore>, settings: &Settings) -> Result<Engine, InvalidPolicy> {
     let policy = Policy::builder().retention(settings.ttl).lease(settings.lease).build()?;
     Ok(Engine::builder(store).policy(policy).build())
 }
 
-/// The service. A route that is added here is guarded too.
+/// Builds the service. The layer protects every route that is added here.
 pub fn app(engine: Engine, orders: Orders, settings: &Settings) -> Result<Router, InvalidLayer> {
     let rules = Rules {
-        required: false, // who sends no key is on their own, as before there was a layer
+        required: false, // requests without a key pass through, unprotected
         mismatch_status: StatusCode::CONFLICT,
         replay: ReplayRules { status: ReplayStatus::Ok, ..ReplayRules::default() },
-        response_bytes_max: settings.response_bytes_max,
+        response_max_bytes: settings.response_max_bytes,
         ..Rules::default()
     };
     let once = Onceward::layer(engine)

@@ -1,4 +1,4 @@
-//! Serves the example until Ctrl-C or SIGTERM.
+//! Starts the service, and stops it on Ctrl-C or SIGTERM.
 
 use std::error::Error;
 use std::net::Ipv4Addr;
@@ -22,13 +22,13 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from_env()?;
-    // The one line that decides where keys are kept. In memory they belong to this process: a
-    // second instance, or a restart, does not know them.
+    // Replace this line to use another store. Records in memory belong to this process: they are
+    // lost at a restart, and a second instance does not see them.
     let store = Arc::new(MemoryStore::new());
     tokio::spawn(Sweeper::new(store.clone(), Arc::new(SystemAmbient::new())).run());
 
-    let unfit = |why| format!("ONCEWARD_TTL and ONCEWARD_LEASE cannot be used: {why}");
-    let engine = engine(store, &settings).map_err(unfit)?;
+    let invalid = |why| format!("invalid ONCEWARD_TTL or ONCEWARD_LEASE: {why}");
+    let engine = engine(store, &settings).map_err(invalid)?;
     let app = app(engine.clone(), Orders::default(), &settings)?;
     let stop = stop_signal()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;

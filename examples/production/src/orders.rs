@@ -1,4 +1,4 @@
-//! The business: orders of tenants. Not a word about keys.
+//! The business code: orders of tenants. It does not know about idempotency keys.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-/// All orders. Stands for the database of a real service.
+/// All orders. A real service has a database instead.
 pub type Orders = Arc<Mutex<Vec<Order>>>;
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NewOrder {
     customer_id: Uuid,
-    /// Passed on as it came. A service that calculates takes a decimal type.
+    /// Returned unchanged. A service that calculates with amounts should use a decimal type.
     amount: serde_json::Number,
 }
 
-/// One order.
+/// An order; the response body.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Order {
@@ -35,7 +35,7 @@ pub struct Order {
     created_at: u64,
 }
 
-/// Whose request it is. Looked up here too, because the layer looks only where there is a key.
+/// Tenant of the request. Checked here too, because the layer skips requests without a key.
 pub(crate) struct Tenant(Uuid);
 
 impl<S: Sync> FromRequestParts<S> for Tenant {
@@ -66,7 +66,7 @@ pub(crate) async fn list(State(orders): State<Orders>, Tenant(tenant): Tenant) -
     Json(orders.iter().filter(|order| order.tenant_id == tenant).cloned().collect())
 }
 
-/// Cancelling twice is an error. A retry of the request that cancelled gets its answer.
+/// Cancels an order. A second cancellation is an error, but a retry with the same key is replayed.
 pub(crate) async fn cancel(
     State(orders): State<Orders>,
     Tenant(tenant): Tenant,
@@ -74,9 +74,9 @@ pub(crate) async fn cancel(
 ) -> Result<Json<Order>, (StatusCode, &'static str)> {
     let mut orders = orders.lock().await;
     let order = orders.iter_mut().find(|order| order.id == id && order.tenant_id == tenant);
-    let order = order.ok_or((StatusCode::NOT_FOUND, "there is no such order"))?;
+    let order = order.ok_or((StatusCode::NOT_FOUND, "order not found"))?;
     if order.status == "cancelled" {
-        return Err((StatusCode::CONFLICT, "it is cancelled already"));
+        return Err((StatusCode::CONFLICT, "the order is already cancelled"));
     }
     order.status = "cancelled";
     Ok(Json(order.clone()))

@@ -1,4 +1,4 @@
-//! Serving until told to stop, and stopping without leaving anybody in the dark.
+//! Serves until a stop signal, then shuts down gracefully.
 
 use std::io;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// How long finished answers may take to reach their clients.
-const LAST_BYTES: Duration = Duration::from_secs(1);
+/// Time limit for sending the last responses to their clients.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Serves until `stop`. Then takes no new requests, waits up to `drain_max` for those that
-/// run, and marks the rest as unknown: a retry at another instance hears at once that nobody
-/// knows, instead of when the lease lapses.
+/// Serves until `stop`. Then accepts no new requests, waits up to `drain_max` for the running ones,
+/// and marks the rest as unknown, so that retries at another instance need not wait for the lease
+/// to lapse.
 pub async fn serve(
     listener: TcpListener,
     app: Router,
@@ -29,14 +29,13 @@ pub async fn serve(
     stop.await;
     drop(close);
     let drained = engine.drain(drain_max).await;
-    // A client that does not read its answer must not keep the process alive.
-    let _who_is_too_slow_retries = timeout(LAST_BYTES, server).await;
+    // A client that does not read its response must not keep the process alive.
+    let _closed = timeout(CLOSE_TIMEOUT, server).await;
     drained
 }
 
-/// Listens for Ctrl-C and for the SIGTERM of an orchestrator, from the call on; the future ends
-/// at the first of them. Call it before anybody is told that the service is there: a signal
-/// that comes earlier kills the process.
+/// Registers handlers for Ctrl-C and SIGTERM. The future ends at the first signal. Call it before
+/// the service announces its address: a signal that comes earlier kills the process.
 #[cfg(unix)]
 pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -50,7 +49,7 @@ pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Listens for Ctrl-C.
+/// Registers a handler for Ctrl-C. The future ends at the first signal.
 #[cfg(windows)]
 pub fn stop_signal() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = tokio::signal::windows::ctrl_c()?;

@@ -1,20 +1,20 @@
-//! Settings by environment variables, checked at the start.
+//! Settings from environment variables, validated at startup.
 
 use std::env;
 use std::time::Duration;
 
-/// What can be set.
+/// Settings of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `PORT`; 0 takes any free one.
+    /// `PORT`; 0 uses a free port.
     pub port: u16,
-    /// `ONCEWARD_TTL`: how long answers are kept and replayed.
+    /// `ONCEWARD_TTL`: how long responses are stored and replayed.
     pub ttl: Duration,
-    /// `ONCEWARD_LEASE`: how long a crash stays unnoticed. Not a limit on handlers.
+    /// `ONCEWARD_LEASE`: how long a crash stays unnoticed. Does not limit running handlers.
     pub lease: Duration,
-    /// `ONCEWARD_MAX_RESPONSE_BYTES`: larger answers are not kept.
-    pub response_bytes_max: usize,
-    /// `ONCEWARD_DRAIN`: how long a shutdown waits for requests that run.
+    /// `ONCEWARD_MAX_RESPONSE_BYTES`: larger responses are not stored.
+    pub response_max_bytes: usize,
+    /// `ONCEWARD_DRAIN`: how long a shutdown waits for running requests.
     pub drain_max: Duration,
 }
 
@@ -24,28 +24,29 @@ impl Default for Settings {
             port: 8083,
             ttl: Duration::from_secs(24 * 3600),
             lease: Duration::from_secs(30),
-            response_bytes_max: 10 * 1024 * 1024,
+            response_max_bytes: 10 * 1024 * 1024,
             drain_max: Duration::from_secs(10),
         }
     }
 }
 
-/// A variable that cannot be used.
+/// Error of an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSetting {
-    /// Its value makes no sense.
+    /// The value is invalid.
     #[error("{name} is {value:?}; it must be {expected}")]
     Value {
-        /// The variable.
+        /// Name of the variable.
         name: String,
-        /// What it is set to.
+        /// Value of the variable.
         value: String,
-        /// What it could be set to.
+        /// Description of valid values.
         expected: &'static str,
     },
-    /// Most likely a typing error, which would otherwise leave a default in place unnoticed.
+    /// The variable is not a setting. An error, because a typo would otherwise leave the default in
+    /// place unnoticed.
     #[error(
-        "{0} is not a setting; there are PORT, ONCEWARD_TTL, ONCEWARD_LEASE, \
+        "{0} is not a setting; the settings are PORT, ONCEWARD_TTL, ONCEWARD_LEASE, \
          ONCEWARD_MAX_RESPONSE_BYTES and ONCEWARD_DRAIN"
     )]
     Unknown(String),
@@ -56,13 +57,13 @@ const BYTES: &str = "a number of bytes such as 10485760";
 const DURATION: &str = "a duration such as 500ms, 30s, 15m, 24h or 7d";
 
 impl Settings {
-    /// Reads the environment of the process.
+    /// Reads the environment of this process.
     pub fn from_env() -> Result<Self, InvalidSetting> {
         let text = |it: std::ffi::OsString| it.to_string_lossy().into_owned();
         Self::read(env::vars_os().map(|(name, value)| (text(name), text(value))))
     }
 
-    /// Reads variables. Those of others are none of its business.
+    /// Reads variables. Ignores those without the prefix `ONCEWARD_`, except `PORT`.
     pub fn read(
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, InvalidSetting> {
@@ -74,7 +75,7 @@ impl Settings {
                 "ONCEWARD_LEASE" => assign(&mut settings.lease, duration(&value), DURATION),
                 "ONCEWARD_DRAIN" => assign(&mut settings.drain_max, duration(&value), DURATION),
                 "ONCEWARD_MAX_RESPONSE_BYTES" => {
-                    assign(&mut settings.response_bytes_max, value.parse().ok(), BYTES)
+                    assign(&mut settings.response_max_bytes, value.parse().ok(), BYTES)
                 }
                 other if other.starts_with("ONCEWARD_") => {
                     return Err(InvalidSetting::Unknown(name));
@@ -96,12 +97,12 @@ fn assign<T>(
     Ok(())
 }
 
-/// A whole number and a unit. A bare number is refused: of what?
+/// Parses an integer with a unit. A number without a unit is invalid.
 fn duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|it: char| !it.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
     let number: u64 = number.parse().ok()?;
-    let seconds = |of_unit: u64| number.checked_mul(of_unit).map(Duration::from_secs);
+    let seconds = |per_unit: u64| number.checked_mul(per_unit).map(Duration::from_secs);
     match unit {
         "ms" => Some(Duration::from_millis(number)),
         "s" => seconds(1),
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_a_unit() {
+    fn durations_need_a_unit() {
         let secs = Duration::from_secs;
         for (text, expected) in [
             ("500ms", Some(Duration::from_millis(500))),
@@ -144,26 +145,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_taken_and_the_rest_is_default() {
+    fn unset_variables_keep_their_defaults() {
         let settings = read("ONCEWARD_TTL", "36h").unwrap();
         assert_eq!(settings, Settings { ttl: Duration::from_secs(129_600), ..Settings::default() });
         assert_eq!(read("PORT", "0").unwrap().port, 0);
-        assert_eq!(read("ONCEWARD_MAX_RESPONSE_BYTES", "7").unwrap().response_bytes_max, 7);
+        assert_eq!(read("ONCEWARD_MAX_RESPONSE_BYTES", "7").unwrap().response_max_bytes, 7);
         assert_eq!(read("ONCEWARD_LEASE", "1s").unwrap().lease, Duration::from_secs(1));
         assert_eq!(read("ONCEWARD_DRAIN", "1m").unwrap().drain_max, Duration::from_secs(60));
         assert_eq!(read("HOME", "24 hours").unwrap(), Settings::default());
     }
 
     #[test]
-    fn a_mistake_is_told_with_the_variable_and_the_value() {
-        let told = read("ONCEWARD_TTL", "one day").unwrap_err();
+    fn errors_name_the_variable_and_the_value() {
+        let error = read("ONCEWARD_TTL", "one day").unwrap_err();
         assert_eq!(
-            told,
+            error,
             "ONCEWARD_TTL is \"one day\"; it must be a duration such as 500ms, 30s, 15m, 24h or 7d"
         );
         assert!(read("PORT", "65536").unwrap_err().starts_with("PORT is \"65536\""));
-        let told = read("ONCEWARD_MAX_RESPONSE_BYTES", "10MB").unwrap_err();
-        assert!(told.contains("ONCEWARD_MAX_RESPONSE_BYTES is \"10MB\""), "{told}");
+        let error = read("ONCEWARD_MAX_RESPONSE_BYTES", "10MB").unwrap_err();
+        assert!(error.contains("ONCEWARD_MAX_RESPONSE_BYTES is \"10MB\""), "{error}");
         assert!(read("ONCEWARD_TLT", "1h").unwrap_err().starts_with("ONCEWARD_TLT is not"));
     }
 }

@@ -1,10 +1,10 @@
-//! What the README says is so.
+//! Runs the README's commands and compares their output.
 
 use example_walk::{Program, Readme};
 
 #[test]
-fn the_walk_of_the_readme_comes_out_as_it_says() {
-    let readme = Readme::read(include_str!("../README.md")).unwrap();
+fn the_readmes_commands_return_what_it_says() {
+    let readme = Readme::parse(include_str!("../README.md")).unwrap();
     let service = Program::start(env!("CARGO_BIN_EXE_example-production"), &[("PORT", "0")]);
-    readme.walk(&[("localhost:8083", &service.address())]);
+    readme.run(&[("localhost:8083", &service.address())]);
 }

@@ -1,9 +1,9 @@
-//! The twelve scenarios of the contract, through one layer in front of all routes.
+//! The twelve scenarios of the contract, with one layer in front of all routes.
 
 use std::sync::Arc;
 
 use example_production::{Orders, Settings, app, engine};
-use example_walk::{Answer, App};
+use example_walk::{App, Response};
 use onceward::MemoryStore;
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ async fn start() -> (App, Orders) {
     start_with(&Settings::default()).await
 }
 
-async fn create(app: &App, tenant: &str, key: &str, order: &str) -> Answer {
+async fn create(app: &App, tenant: &str, key: &str, order: &str) -> Response {
     app.post("/api/orders", &[("x-tenant-id", tenant), ("idempotency-key", key)], order).await
 }
 
@@ -120,7 +120,7 @@ async fn s10_tenants_are_isolated() {
     assert_eq!(orders.lock().await.len(), 2);
 }
 
-/// With an empty key, which would be refused if anybody looked at it.
+/// One of the keys is empty, which would be refused if it were checked.
 #[tokio::test]
 async fn s11_reading_passes_through() {
     let (app, _) = start().await;
@@ -133,7 +133,7 @@ async fn s11_reading_passes_through() {
     }
 }
 
-/// The first one is held up at the database until all others are answered.
+/// The first request waits for the database until all others have their response.
 #[tokio::test]
 async fn s12_of_twenty_at_once_one_creates_and_all_others_conflict() {
     let (app, orders) = start().await;
@@ -156,7 +156,7 @@ async fn s12_of_twenty_at_once_one_creates_and_all_others_conflict() {
 }
 
 #[tokio::test]
-async fn a_route_that_nobody_named_is_guarded_too() {
+async fn a_route_without_its_own_operation_is_protected_too() {
     let (app, _) = start().await;
     let order = create(&app, TENANT, "order-123", ORDER).await.json();
     let Value::String(id) = &order["id"] else { panic!("{order}") };
@@ -173,9 +173,9 @@ async fn a_route_that_nobody_named_is_guarded_too() {
 }
 
 #[tokio::test]
-async fn an_answer_too_large_to_keep_is_given_once_and_its_order_made_once() {
+async fn a_response_too_large_to_store_is_sent_once_and_its_order_created_once() {
     let (app, orders) =
-        start_with(&Settings { response_bytes_max: 10, ..Settings::default() }).await;
+        start_with(&Settings { response_max_bytes: 10, ..Settings::default() }).await;
     let first = create(&app, TENANT, "order-123", ORDER).await;
     assert_eq!((first.status, &first.json()["status"]), (201, &"pending".into()));
     let retry = create(&app, TENANT, "order-123", ORDER).await;

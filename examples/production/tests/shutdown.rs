@@ -1,4 +1,4 @@
-//! Stopping leaves nobody in the dark.
+//! Shutdown: running requests are finished or marked as unknown.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use example_production::{Orders, Settings, app, engine, serve};
-use example_walk::{Answer, App, Program};
+use example_walk::{App, Program, Response};
 use onceward::{Drained, MemoryStore};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -16,7 +16,7 @@ const ORDER: &str = r#"{"customerId":"25dfc44e-3ed7-4eb4-b412-6a6df8c6d355","amo
 const HEADERS: &[(&str, &str)] =
     &[("x-tenant-id", "2b8de313-9c3c-4a15-a9b8-0cd1e34be3da"), ("idempotency-key", "order-123")];
 
-/// A service that can be stopped, and how it ended.
+/// Starts a service. Returns it with a channel that stops it and the result of its drain.
 async fn start(
     orders: &Orders,
     drain_max: Duration,
@@ -32,9 +32,9 @@ async fn start(
     (App::at(&address), stop, tokio::spawn(serving))
 }
 
-/// Sends an order twice. One of the two runs until the database is free; it is what is left
-/// when the other one has been told so.
-async fn running(app: &App) -> JoinSet<Answer> {
+/// Sends an order twice, and returns the request that runs until the database is unlocked. The other
+/// one gets 409, which shows that this one has started.
+async fn running_request(app: &App) -> JoinSet<Response> {
     let mut both = JoinSet::new();
     for _ in 0..2 {
         let app = app.clone();
@@ -45,11 +45,11 @@ async fn running(app: &App) -> JoinSet<Answer> {
 }
 
 #[tokio::test]
-async fn what_runs_is_finished_and_answered() {
+async fn running_requests_are_finished() {
     let orders = Orders::default();
     let database = orders.lock().await;
     let (app, stop, serving) = start(&orders, Duration::from_secs(60)).await;
-    let mut running = running(&app).await;
+    let mut running = running_request(&app).await;
     stop.send(()).unwrap();
     drop(database);
     assert_eq!(running.join_next().await.unwrap().unwrap().status, 201);
@@ -58,18 +58,18 @@ async fn what_runs_is_finished_and_answered() {
 }
 
 #[tokio::test]
-async fn what_does_not_finish_is_marked_unknown() {
+async fn requests_that_do_not_finish_are_marked_unknown() {
     let orders = Orders::default();
     let _database = orders.lock().await;
     let (app, stop, serving) = start(&orders, Duration::ZERO).await;
-    let _running = running(&app).await;
+    let _running = running_request(&app).await;
     stop.send(()).unwrap();
     assert_eq!(serving.await.unwrap(), Drained::CutOff { marked: 1 });
 }
 
 #[cfg(unix)]
 #[test]
-fn sigterm_ends_the_program_in_good_order() {
+fn sigterm_stops_the_program_gracefully() {
     let program = Program::start(env!("CARGO_BIN_EXE_example-production"), &[("PORT", "0")]);
     program.address();
     let (printed, status) = program.terminate();
@@ -78,13 +78,13 @@ fn sigterm_ends_the_program_in_good_order() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_used_ends_the_program_with_its_name_and_value() {
+fn an_invalid_setting_ends_the_program_with_its_name_and_value() {
     for (name, value) in [("PORT", "many"), ("ONCEWARD_TTL", "soon"), ("ONCEWARD_LEASE", "2d")] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_example-production"));
         let output = program.env_clear().env("PORT", "0").env(name, value).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && told.contains(name), "{told}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(name), "{error}");
         let shown = if name == "ONCEWARD_LEASE" { "172800s" } else { value };
-        assert!(told.contains(shown), "{told}");
+        assert!(error.contains(shown), "{error}");
     }
 }

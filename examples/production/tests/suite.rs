@@ -1,10 +1,10 @@
-//! The black-box suite against the real program.
+//! Runs the black-box suite against the program.
 
 use example_walk::Program;
 use onceward_testkit::http::{Target, run};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_program_keeps_what_its_level_promises() {
+async fn the_program_passes_the_black_box_suite() {
     let program = Program::start(env!("CARGO_BIN_EXE_example-production"), &[("PORT", "0")]);
     let report = run(&Target::orders(format!("http://{}", program.address())), None).await;
     println!("{report}");

@@ -1,18 +1,18 @@
-//! For the examples' tests: a README's curl walk is run against the real program and must
-//! come out as the README says, and a service's `app` is asked in process.
+//! Test support of the examples: runs a README's curl commands against the real program and compares
+//! the responses, and sends requests to a service's router in process.
 //!
-//! Only tests depend on it. Who copies an example leaves it behind.
+//! Only tests depend on it. An example that is copied does not need it.
 
-mod answer;
 mod app;
+mod expectation;
 mod program;
-mod promise;
 mod readme;
-mod tools;
+mod required_tools;
+mod response;
 
-pub use answer::Answer;
 pub use app::App;
+pub use expectation::Expectation;
 pub use program::Program;
-pub use promise::Promise;
 pub use readme::{Readme, Step};
-pub use tools::Tools;
+pub use required_tools::RequiredTools;
+pub use response::Response;

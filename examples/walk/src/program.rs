@@ -1,4 +1,4 @@
-//! An example's real program, running.
+//! Runs an example's program as a child process.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -7,24 +7,24 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A running program; killed when this is dropped, also by a panic.
+/// A running program. Killed on drop, so also when the test panics.
 #[derive(Debug)]
 pub struct Program {
     child: Child,
     lines: Receiver<String>,
 }
 
-/// Only a program that hangs comes near it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for the next line of output. Only a program that hangs exceeds it.
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Program {
-    /// Starts a program with these variables. `ONCEWARD_…` of the one who runs the tests do
-    /// not reach it.
+    /// Starts a program with environment variables. `ONCEWARD_…` variables of the test process
+    /// are removed.
     pub fn start(binary: &str, variables: &[(&str, &str)]) -> Self {
         Self::start_with(binary, &[], variables)
     }
 
-    /// The same with arguments.
+    /// Starts a program with arguments and environment variables.
     pub fn start_with(binary: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(binary);
         command.args(arguments);
@@ -39,51 +39,51 @@ impl Program {
         Self { child, lines }
     }
 
-    /// The next line that it prints; `None` once it prints no more.
+    /// Next line of its output; `None` at the end of the output.
     pub fn line(&self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(LINE_TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("it says nothing for {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("no output for {LINE_TIMEOUT:?}"),
         }
     }
 
-    /// The address in the next line, as in `listening on http://127.0.0.1:8081`.
+    /// Address in the next line, as in `listening on http://127.0.0.1:8081`.
     pub fn address(&self) -> String {
-        let line = self.line().expect("it ended before it listened");
+        let line = self.line().expect("the program listens before it ends");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
         address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
     }
 
-    /// Ends it at once, as nobody can prepare for.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) {
-        self.child.kill().expect("it was started");
-        self.child.wait().expect("it was started");
+        self.child.kill().expect("a started program");
+        self.child.wait().expect("a started program");
     }
 
-    /// Asks it to end, as an orchestrator does, and returns what else it printed.
+    /// Sends SIGTERM, as an orchestrator does, and returns the remaining lines and the exit status.
     pub fn terminate(mut self) -> (Vec<String>, ExitStatus) {
-        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(asked.is_ok_and(|status| status.success()), "kill -TERM");
+        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill -TERM");
         let rest = std::iter::from_fn(|| self.line()).collect();
-        (rest, self.child.wait().expect("it was started"))
+        (rest, self.child.wait().expect("a started program"))
     }
 }
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _gone_already = self.child.kill();
+        let _already_ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// Reads in a thread, so that a full pipe never stops the program.
+/// Reads in a thread, so that a full pipe does not block the program.
 fn read_lines(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, lines) = channel();
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // Whoever has heard enough still lets it go on talking.
-            let _nobody_listens = sender.send(line);
+            // Goes on reading after the receiver is dropped: the program may still print.
+            let _receiver_dropped = sender.send(line);
         }
     });
     lines

@@ -342,9 +342,9 @@ impl Engine {
         if self.policy().on_lapse() != OnLapse::Resolve {
             return false;
         }
-        let asking = recovery.recover_one(id, self.policy().retention());
+        let asking = recovery.recover(id, self.policy().retention());
         match timeout(self.policy().claim_patience(), asking).await {
-            Ok(Ok(recovered)) => tracing::debug!(?recovered, "asked the resolver"),
+            Ok(Ok(decided)) => tracing::debug!(?decided, "asked the resolver"),
             Ok(Err(error)) => tracing::warn!(%error, "the resolver's verdict could not be stored"),
             Err(_) => tracing::warn!("the resolver did not answer in time"),
         }

@@ -18,9 +18,11 @@ pub struct BusinessReference {
 
 /// The answer to another key with a known reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 pub enum KnownReference {
     /// The first outcome for the same request, a conflict for another one.
     #[default]
+    #[cfg_attr(feature = "serde", serde(rename = "answer"))]
     Replay,
     /// A conflict for every request.
     Conflict,

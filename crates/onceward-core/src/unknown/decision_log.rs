@@ -97,6 +97,13 @@ impl DecisionLog {
         self
     }
 
+    /// Source of time and randomness, for simulations.
+    #[must_use]
+    pub fn ambient(mut self, ambient: Arc<dyn Ambient>) -> Self {
+        self.ambient = ambient;
+        self
+    }
+
     /// Logs a decision. Apply the decision after this has returned.
     pub async fn write(&self, decision: &Decision) -> Result<(), StoreError> {
         let outcome = serde_json::to_vec(decision).map(|bytes| Outcome::whole(TAG, bytes));

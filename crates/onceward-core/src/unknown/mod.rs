@@ -5,7 +5,7 @@
 //! | `resolver` | the `Resolver` trait: what an authority says |
 //! | `checked_resolver` | whether "did not happen" counts |
 //! | `record_finding` | settles a record by a finding, after logging the decision |
-//! | `recovery` | asks once, about all records or one |
+//! | `recovery` | asks about one record, for an engine |
 //! | `reconciler` | asks again and again, with one node for each question |
 //! | `decision_log` | who decided what, as completed records of the store |
 //! | `template` | addresses and queries with placeholders for an operation |
@@ -20,6 +20,6 @@ mod template;
 
 pub use decision_log::{Decision, DecisionKind, DecisionLog, LoggedDecision};
 pub use reconciler::{Reconciler, ReconcilerRound, ReconcilerSettings};
-pub use recovery::{Recovery, RecoveryRound};
+pub use recovery::Recovery;
 pub use resolver::{BoxError, Finding, Resolver, Since};
 pub use template::{InvalidTemplate, Placeholder, Template};

@@ -16,7 +16,8 @@ use crate::clock::{Ambient, SystemAmbient, Timestamp};
 use crate::intent::{INTERNAL_TENANT, Identity};
 use crate::record::{Holder, Record, Retention, StateName};
 use crate::store::{
-    Claim, ClaimRequest, FullStore, Query, SettleRequest, Settlement, StoreError, Verdict,
+    Claim, ClaimRequest, Effect, FullStore, Query, SettleRequest, Settlement, StoreError,
+    StoreErrorKind, Verdict,
 };
 
 /// Finds unknown operations (lapsed leases included), asks a [`Resolver`] about each, and settles
@@ -44,7 +45,7 @@ pub struct ReconcilerSettings {
     pub budget: usize,
     /// Most concurrent questions.
     pub at_once: usize,
-    /// Time limit of an answer.
+    /// Time limit of an answer, and of reading a page of records.
     pub patience: Duration,
     /// Pause of a record after its first inconclusive answer. Doubles with each further one.
     pub backoff: Duration,
@@ -173,11 +174,11 @@ impl Reconciler {
     }
 
     async fn go_round(self: &Arc<Self>, round: &mut ReconcilerRound) -> Result<(), StoreError> {
-        self.register().await?;
+        in_time(self.settings.patience, self.register()).await?;
         let (mut questions, budget) = (JoinSet::new(), Arc::new(Budget::new(self.settings.budget)));
         let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
         loop {
-            let page = self.store.list(&query).await?;
+            let page = in_time(self.settings.patience, self.store.list(&query)).await?;
             let records = page.records.into_iter();
             for record in records.filter(|it| it.scope.tenant() != INTERNAL_TENANT) {
                 round.unknown += 1;
@@ -186,7 +187,8 @@ impl Reconciler {
                 }
                 let (this, budget) = (Arc::clone(self), Arc::clone(&budget));
                 questions.spawn(async move {
-                    let answer = this.question(&record, &budget).await;
+                    let limit = this.question_lease();
+                    let answer = in_time(limit, this.question(&record, &budget)).await;
                     (record, answer)
                 });
             }
@@ -242,9 +244,13 @@ impl Reconciler {
     fn claim(&self, record: &Record) -> ClaimRequest {
         let key = format!("{}.{}", record.id, record.fence);
         let id = self.identity.internal_id("reconcile", &key);
-        // Time for the answer, and for storing it.
-        let lease = self.settings.patience * 3;
-        ClaimRequest::internal(&*self.ambient, id, "reconcile", lease)
+        ClaimRequest::internal(&*self.ambient, id, "reconcile", self.question_lease())
+    }
+
+    /// Time for the answer, and for storing it. A question that takes longer is abandoned, and
+    /// another node may ask.
+    fn question_lease(&self) -> Duration {
+        self.settings.patience * 3
     }
 
     async fn settle_by_resolver(&self, record: &Record) -> Result<Answered, StoreError> {
@@ -300,6 +306,17 @@ impl Budget {
     fn give_back(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// Ends a step that the store never answers. Without a limit, one lost reply would stop the
+/// reconciler for good.
+async fn in_time<T>(
+    limit: Duration,
+    step: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout(limit, step).await.unwrap_or_else(|_| {
+        Err(StoreError::new("reconciler", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied))
+    })
 }
 
 type Question = Result<(Record, Result<Answered, StoreError>), tokio::task::JoinError>;

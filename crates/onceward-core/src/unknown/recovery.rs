@@ -1,4 +1,4 @@
-//! Recovery: settles unknown records by asking a resolver, once.
+//! Recovery: an engine asks a resolver about one unknown record.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,30 +7,17 @@ use super::checked_resolver::CheckedResolver;
 use super::decision_log::{DecisionKind, DecisionLog};
 use super::record_finding::RecordFinding;
 use super::resolver::{Finding, Resolver};
-use crate::intent::{INTERNAL_TENANT, RecordId};
-use crate::record::{Record, Retention, State, StateName};
-use crate::store::{FullStore, Query, StoreError, Verdict};
+use crate::intent::RecordId;
+use crate::record::{Record, Retention, State};
+use crate::store::{FullStore, StoreError, Verdict};
 
-/// Settles unknown operations by asking a [`Resolver`]: all of them once, or the one that an
-/// engine has just found unknown.
+/// Settles an operation that an engine has just found unknown, by asking a [`Resolver`]. A
+/// [`Reconciler`](crate::Reconciler) asks about all the others.
 #[derive(Clone)]
 pub struct Recovery {
     store: Arc<dyn FullStore>,
     resolver: Arc<CheckedResolver>,
     decisions: Option<DecisionLog>,
-}
-
-/// Report of a [`Recovery`] round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RecoveryRound {
-    /// Operations that had happened and are completed now.
-    pub happened: usize,
-    /// Operations that had not happened; their keys are free now.
-    pub did_not_happen: usize,
-    /// Operations of which the resolver does not know, or for which it failed.
-    pub still_unknown: usize,
-    /// Operations that were settled meanwhile in another way.
-    pub settled_elsewhere: usize,
 }
 
 impl Recovery {
@@ -58,57 +45,21 @@ impl Recovery {
         self
     }
 
-    /// Asks about every record that is unknown now, lapsed leases included.
-    pub async fn run_once(&self, retention: Retention) -> Result<RecoveryRound, StoreError> {
-        let mut recovered = RecoveryRound::default();
-        let mut query = Query { standing: Some(StateName::Unknown), ..Query::default() };
-        loop {
-            let page = self.store.list(&query).await?;
-            for record in page.records.iter().filter(|it| it.scope.tenant() != INTERNAL_TENANT) {
-                self.recover(record, retention, &mut recovered).await?;
-            }
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => return Ok(recovered),
-            }
-        }
-    }
-
-    /// Asks about one record that was just found unknown. If its stored state has changed since,
-    /// the resolver is not asked.
-    pub(crate) async fn recover_one(
+    /// Asks about a record that was just found unknown, and settles it by the verdict, under the
+    /// fence it was read with. Returns `None` if the outcome is still unknown. If the stored state
+    /// has changed since, the resolver is not asked.
+    pub(crate) async fn recover(
         &self,
         id: &RecordId,
         retention: Retention,
-    ) -> Result<RecoveryRound, StoreError> {
-        let mut recovered = RecoveryRound::default();
-        match self.store.get(id).await? {
-            Some(record) if record.state == State::Unknown => {
-                self.recover(&record, retention, &mut recovered).await?;
-            }
-            _ => recovered.settled_elsewhere += 1,
-        }
-        Ok(recovered)
-    }
-
-    /// Asks about a record and settles it by the verdict, under the fence it was read with.
-    async fn recover(
-        &self,
-        record: &Record,
-        retention: Retention,
-        recovered: &mut RecoveryRound,
-    ) -> Result<(), StoreError> {
-        let finding = self.ask(record).await;
+    ) -> Result<Option<DecisionKind>, StoreError> {
+        let record = match self.store.get(id).await? {
+            Some(record) if record.state == State::Unknown => record,
+            _ => return Ok(Some(DecisionKind::Superseded)),
+        };
+        let (record, finding) = (&record, self.ask(&record).await);
         let finding = RecordFinding { record, finding, by: self.resolver.name(), retention };
-        match finding.apply(&*self.store, self.decisions.as_ref()).await? {
-            Some(DecisionKind::Happened) => recovered.happened += 1,
-            Some(DecisionKind::DidNotHappen) => recovered.did_not_happen += 1,
-            Some(DecisionKind::Superseded) => recovered.settled_elsewhere += 1,
-            // Only for stores, never for an operation.
-            Some(DecisionKind::LossAccepted) => {}
-            None => recovered.still_unknown += 1,
-        }
-        Ok(())
+        finding.apply(&*self.store, self.decisions.as_ref()).await
     }
 
     async fn ask(&self, record: &Record) -> Finding {

@@ -101,10 +101,10 @@ pub(crate) fn ok(
     Ok(response.body(Full::new(body.into())).unwrap())
 }
 
-/// What handlers answer.
+/// Result of a handler.
 pub(crate) type Handled = Result<Response<Full<Bytes>>, Infallible>;
 
-/// A handler that answers 201 with how often it was executed.
+/// A handler that answers 201 with the number of its executions.
 pub(crate) fn counting(
     counter: &Counter,
 ) -> impl FnMut(Request<Body<Full<Bytes>>>) -> Ready<Handled> + Clone + Send + use<> {
@@ -127,7 +127,7 @@ pub(crate) fn is_replay(answer: &Answer) -> bool {
 
 type Boxed = UnsyncBoxBody<Bytes, onceward_core::BoxError>;
 
-/// Authentication, which belongs in front of the layer.
+/// Authentication in front of the layer.
 pub(crate) async fn authenticated<S, R>(request: Request<Incoming>, service: S) -> Response<Boxed>
 where
     S: tower::Service<Request<Incoming>, Response = Response<R>, Error = Infallible> + Send,

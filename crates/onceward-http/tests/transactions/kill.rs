@@ -1,5 +1,5 @@
-//! Our process is killed with -9 in the middle of handlers and commits; afterwards every key
-//! has one row and a completed record, or neither.
+//! The process is killed with -9 during handlers and commits. Afterwards every key has one row and a
+//! completed record, or neither.
 //!
 //! `ONCEWARD_KILLS=200` for more than the usual few.
 
@@ -16,7 +16,7 @@ use super::shop::{Shop, eventually, plain, settings, shared};
 const CHILD: &str = "kill::child";
 const TASKS: usize = 6;
 
-/// Runs only in the child: orders for ever, and says what was answered.
+/// Runs only in the child: orders without end, and prints the responses.
 #[test]
 fn child() {
     let Some((place, life)) = Life::of_this_process() else { return };
@@ -39,7 +39,7 @@ fn child() {
 async fn order_for_ever(shop: &Shop, life: u32, task: usize) {
     for index in 0.. {
         ask(shop, life, task, index).await;
-        // A retry of what an earlier life was at.
+        // A retry of the last order of the previous process.
         if let Some(earlier) = life.checked_sub(1 + index as u32 % 3) {
             ask(shop, earlier, task, index % 60).await;
         }
@@ -74,7 +74,7 @@ async fn rows_and_records_agree_when_our_process_is_killed() {
     assert!(answers > 0 && orders > 0, "the kills hit nothing");
 }
 
-/// What the dead one had sent is done, or rolled back.
+/// Waits until the server has finished or rolled back the statements of the dead process.
 async fn has_noticed(server: &Server, name: &str) {
     let client = plain(server.url()).await;
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
@@ -82,7 +82,7 @@ async fn has_noticed(server: &Server, name: &str) {
     eventually("the server has noticed", gone).await;
 }
 
-/// One row for each completed record, none for others, and no record without an end.
+/// Checks that each completed record has one row, others have none, and all have ended.
 async fn agree(shop: &Shop, said: &[String]) {
     let ordered = shop.ordered().await;
     assert_eq!(ordered, shop.recorded(StateName::Completed).await);

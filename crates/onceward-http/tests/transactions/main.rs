@@ -1,5 +1,5 @@
-//! Handlers in a transaction of PostgreSQL: rows and reply are there together, or neither is.
-//! Tests are skipped where PostgreSQL is not installed, and say so.
+//! Handlers in a PostgreSQL transaction: rows and reply exist both, or neither. The tests are skipped
+//! with a message if PostgreSQL is not installed.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What a handler's answer, or the lack of one, makes of its rows.
+//! The rows of a handler, by its response or the lack of one.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ async fn rows_and_reply_are_committed_together_and_replayed() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_kept_is_replayed_without_its_rows() {
+async fn a_stored_error_is_replayed_without_its_rows() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
-    for status in [404, 409, 422, 500] {
+    for status in [404, 409, 422] {
         let (key, how) = (format!("k{status}"), format!("status={status}"));
         for replayed in [false, true] {
             let answer = shop.order(&key, &how).await;
@@ -36,13 +36,13 @@ async fn an_error_that_is_kept_is_replayed_without_its_rows() {
     }
 }
 
-/// Released by a rule, released by its word, and even where it says that nobody knows: the
-/// rollback does.
+/// Released by a rule or by the handler. *Unknown* is released too: after the rollback it is known
+/// that nothing happened.
 #[tokio::test]
-async fn what_is_not_kept_never_was() {
+async fn a_reply_that_is_not_stored_is_rolled_back() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
-    for how in ["status=429", "status=401", "outcome=release", "outcome=unknown"] {
+    for how in ["status=429", "status=401", "status=500", "outcome=release", "outcome=unknown"] {
         let answer = shop.order(how, how).await;
         assert!(answer.status >= 400 && !answer.replayed, "{how}: {answer:?}");
         assert!(!shop.together(how).await, "{how}");
@@ -52,7 +52,7 @@ async fn what_is_not_kept_never_was() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_or_breaks_off_never_was() {
+async fn a_panic_or_an_incomplete_response_is_rolled_back() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
     for how in ["panic=", "break="] {
@@ -65,8 +65,8 @@ async fn a_handler_that_panics_or_breaks_off_never_was() {
     shop.nothing_is_open().await;
 }
 
-/// PostgreSQL refuses everything after a statement that failed; a handler that did not notice
-/// must not be believed.
+/// PostgreSQL refuses all statements after a failed one. The success of a handler that ignored the
+/// failure must not be stored.
 #[tokio::test]
 async fn a_success_after_a_failed_statement_is_rolled_back() {
     let Some(server) = shared() else { return };
@@ -77,7 +77,7 @@ async fn a_success_after_a_failed_statement_is_rolled_back() {
     assert_eq!(shop.order("a", "").await.status, 201);
 }
 
-/// Its rows are there, its reply is not: nobody may run it again, and nobody is told that
+/// The rows exist and the reply does not: the request must not run again, and no response may say that
 /// nothing happened.
 #[tokio::test]
 async fn a_handler_that_commits_by_itself_is_unknown() {
@@ -92,7 +92,7 @@ async fn a_handler_that_commits_by_itself_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_does_not_cancel() {
+async fn a_disconnect_does_not_cancel_the_handler() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
     let asking = shop.clone();
@@ -108,7 +108,7 @@ async fn a_client_that_hangs_up_does_not_cancel() {
 }
 
 #[tokio::test]
-async fn a_handle_that_is_kept_beyond_the_response_is_refused() {
+async fn a_transaction_handle_is_refused_after_the_response() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
     assert_eq!(shop.order("a", "keep=").await.status, 201);
@@ -118,9 +118,9 @@ async fn a_handle_that_is_kept_beyond_the_response_is_refused() {
     assert_eq!(shop.order("b", "").await.status, 201);
 }
 
-/// What could still be written to is not committed.
+/// A transaction that can still be written to is not committed.
 #[tokio::test]
-async fn a_connection_that_is_held_beyond_the_response_is_rolled_back() {
+async fn a_connection_held_after_the_response_is_rolled_back() {
     let Some(server) = shared() else { return };
     let settings = Settings { call_timeout: Duration::from_millis(300), ..settings() };
     let shop = Shop::open(server.url(), settings).await;
@@ -134,7 +134,7 @@ async fn a_connection_that_is_held_beyond_the_response_is_rolled_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_twenty_at_once_one_writes_its_row() {
+async fn one_of_twenty_concurrent_requests_writes_its_row() {
     let Some(server) = shared() else { return };
     let shop = Shop::fresh(server).await;
     for key in ["a", "b", "c", "d", "e"] {
@@ -155,7 +155,7 @@ async fn of_twenty_at_once_one_writes_its_row() {
     }
 }
 
-/// The slow one holds its connection; its retries hold none.
+/// The slow request holds a connection; its retries hold none.
 #[tokio::test]
 async fn retries_of_a_slow_key_are_turned_away_at_once_and_keep_nobody_waiting() {
     let Some(server) = shared() else { return };
@@ -176,7 +176,7 @@ async fn retries_of_a_slow_key_are_turned_away_at_once_and_keep_nobody_waiting()
 }
 
 #[tokio::test]
-async fn a_retry_waits_for_the_first_where_the_rules_say_so() {
+async fn a_retry_waits_for_the_first_request_by_setting() {
     let Some(server) = shared() else { return };
     let in_progress = InProgress::Wait(Duration::from_secs(10));
     let rules = Rules { in_progress, ..Rules::default() };

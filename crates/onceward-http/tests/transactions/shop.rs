@@ -1,4 +1,4 @@
-//! A shop whose orders are rows beside Onceward's own, and a layer that commits both at once.
+//! A shop with orders as rows in the same database, and a layer that commits both together.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 
-/// One PostgreSQL for all tests. Without fsync: what it costs is not what they test.
+/// One PostgreSQL for all tests, without fsync, which they do not test.
 pub(crate) fn shared() -> Option<&'static Server> {
     static SERVER: OnceLock<Option<Server>> = OnceLock::new();
     SERVER.get_or_init(|| or_skip(Postgres::default().fsync(false).start())).as_ref()
@@ -42,7 +42,7 @@ pub(crate) async fn plain(url: &str) -> Client {
     client
 }
 
-/// Asks again until it is so, for at most ten seconds: for what nobody tells.
+/// Polls until a condition holds, for at most ten seconds.
 pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     for _ in 0..1_000 {
         if is_so().await {
@@ -53,21 +53,21 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool)
     panic!("never: {what}");
 }
 
-/// The shop, asked without a network.
+/// The shop, called without a network.
 #[derive(Clone)]
 pub(crate) struct Shop {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) client: Arc<Client>,
     pub(crate) table: Arc<str>,
-    /// How many handlers have written their row and wait to be let on, where they are told to.
+    /// Handlers that have written their row and wait for `go_on`.
     pub(crate) begun: Arc<Semaphore>,
     pub(crate) go_on: Arc<Semaphore>,
-    /// A handle that its handler kept.
+    /// A handle that its handler did not drop.
     pub(crate) kept: Arc<Mutex<Option<PgTransaction>>>,
     app: Router,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -91,7 +91,7 @@ impl Shop {
         Self::with(url, url, settings, Rules::default()).await
     }
 
-    /// A shop whose layer reaches the server at `url`, and which is looked at at `direct`.
+    /// A shop whose layer connects to `url`, while checks connect to `direct`.
     pub(crate) async fn with(direct: &str, url: &str, settings: Settings, rules: Rules) -> Self {
         let client = Arc::new(plain(direct).await);
         let table: Arc<str> = format!("{}.orders", settings.schema).into();
@@ -116,7 +116,7 @@ impl Shop {
         Self { store, client, table, begun, go_on, kept, app }
     }
 
-    /// Orders under a key; `how` steers the handler.
+    /// Orders with a key; `how` controls the handler.
     pub(crate) async fn order(&self, key: &str, how: &str) -> Answer {
         let request = Request::post("/orders").header("idempotency-key", key).header("x-how", how);
         let request = request.body(Body::empty()).unwrap();
@@ -163,7 +163,7 @@ impl Shop {
         None
     }
 
-    /// Rows of the business and where the record stands, which must fit.
+    /// Returns true if row and record exist, false if neither does; panics otherwise.
     pub(crate) async fn together(&self, key: &str) -> bool {
         match (self.rows(key).await, self.state(key).await) {
             (1, Some(StateName::Completed)) => true,
@@ -172,7 +172,7 @@ impl Shop {
         }
     }
 
-    /// Waits until no transaction of anybody's is open on the table.
+    /// Waits until no transaction is open on the table.
     pub(crate) async fn nothing_is_open(&self) {
         let sql = "SELECT count(*) FROM pg_locks WHERE relation = $1::text::regclass";
         let none = async || {
@@ -206,7 +206,7 @@ impl Orders {
     }
 }
 
-/// Writes a row, then does as it is told.
+/// Writes a row, then behaves as `x-how` says.
 async fn create(
     axum::extract::State(orders): axum::extract::State<Orders>,
     tx: PgTransaction,
@@ -253,7 +253,7 @@ async fn create(
         }
         _ => match inserted {
             Ok(()) => (StatusCode::CREATED, format!("ordered {key}")).into_response(),
-            // Of a database that cannot be reached.
+            // The database cannot be reached.
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error).into_response(),
         },
     }

@@ -29,7 +29,7 @@ use super::shop::{plain, settings, shared};
 /// How long the store may take, so that 500 requests at once on a busy machine are no outage.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What all lives and nodes of the service share.
+/// State that all runs and nodes of the service share.
 #[derive(Clone)]
 struct World {
     url: String,
@@ -39,7 +39,7 @@ struct World {
 }
 
 impl World {
-    /// The service, opened in the life that it is asked in.
+    /// The service, opened by its first request.
     fn service(&self) -> impl Handle + use<> {
         let (world, app) = (self.clone(), Arc::new(OnceCell::new()));
         move |request: http::Request<Incoming>| {
@@ -72,7 +72,7 @@ impl World {
     }
 }
 
-/// Does what the fixture is told, and writes a row for it.
+/// Runs the fixture and writes a row.
 async fn handle(State((fixture, table)): State<(Fixture, String)>, request: Request) -> Response {
     let tx = PgTransaction::of(request.extensions()).cloned();
     if let Some(tx) = tx {
@@ -84,7 +84,7 @@ async fn handle(State((fixture, table)): State<(Fixture, String)>, request: Requ
     fixture.call(request).await.map(axum::body::Body::new)
 }
 
-/// Trouble by the network before the database, and by the death of the server.
+/// Faults: the network to the database, and a crash of the server.
 struct Hands {
     proxy: Proxy,
     server: MortalServer,
@@ -106,7 +106,7 @@ impl Controls for Hands {
     }
 }
 
-/// One server, its database seen directly, and what the suite is told about it.
+/// One server, a direct connection to its database, and its expectations.
 struct Stage {
     target: Target,
     store: PostgresStore,
@@ -124,7 +124,7 @@ impl Stage {
             ..settings()
         };
         let effects = format!("{}.effects", settings.schema);
-        // It makes the schema, too.
+        // Creates the schema too.
         let store = PostgresStore::open(server.url(), settings.clone()).await.unwrap();
         let table = format!("CREATE TABLE {effects} (at timestamptz DEFAULT now())");
         plain(server.url()).await.batch_execute(&table).await.unwrap();
@@ -137,13 +137,14 @@ impl Stage {
         target.name = "axum, in transactions".into();
         target.peer = Some(peer.base());
         target.expects.lapse = Lapse::RolledBack;
+        target.expects.server_errors = expected::ServerErrors::Unknown;
         let target = target.controlled(Arc::new(Hands { proxy, server: mortal }));
         Self { target, store, effects, _peer: peer }
     }
 
     async fn run(&self, server: &Database) -> Report {
         let report = run(&self.target, None).await;
-        // Whatever happened, there is one effect for each completed record.
+        // There is one effect for each completed record.
         let sql = format!("SELECT count(*) FROM {}", self.effects);
         let effects = plain(server.url()).await.query_one(&sql, &[]).await.unwrap();
         let completed = self.store.stats().await.unwrap().by_state[StateName::Completed as usize];
@@ -152,8 +153,8 @@ impl Stage {
     }
 }
 
-/// What needs an upstream, a quota or a clock that can be moved, or is about leases: shown by
-/// the suite over leases. Lost replies of the database are in `network.rs`.
+/// Cases that need an upstream, a quota, leases or a clock that can be moved: the suite over leases
+/// covers them. `network.rs` covers lost replies of the database.
 const ELSEWHERE: &[&str] = &[
     "a_crash_after_the_completion_replays",
     "a_key_flood_is_429",
@@ -176,7 +177,7 @@ async fn axum_keeps_the_protocol_with_handlers_in_transactions() {
     let wait = Duration::from_secs(2);
     let switched = Rules {
         in_progress: InProgress::Wait(wait),
-        request_bytes_max: 64 * 1024,
+        request_max_bytes: 64 * 1024,
         required: false,
         ..rules
     };

@@ -1,4 +1,8 @@
 //! Error responses of the APIs (RFC 9457).
+//!
+//! Owned and parsed by the CLI's client, and part of the OpenAPI documents; a refusal of the layer and
+//! the gateway ([`ProblemDetails`](onceward_http::ProblemDetails)) is only written, mostly from
+//! constants. The members that both have are the same.
 
 use std::fmt;
 use std::time::Duration;

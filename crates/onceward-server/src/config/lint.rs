@@ -4,10 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use onceward_core::{Clock as _, Disposition, SystemAmbient};
+use onceward_core::{Clock as _, Disposition, OnLapse, SystemAmbient};
+use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
-use super::rules::{CompletionLost, KeyFormat, Lapse, Mode, RuleSettings, StoreDown};
+use super::rules::RuleSettings;
 use super::{Config, QuotaLimits, ScopeSource, Seconds, Store, StoreKind};
 
 /// A setting that is valid and may do harm.
@@ -209,7 +210,7 @@ fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> V
     let mut warnings = Vec::new();
     let mut warn = |setting, own, why: String| warnings.push(RuleWarning { setting, own, why });
     if rules.mode == Some(Mode::Shadow) {
-        let why = "requests are only observed, so retries run again";
+        let why = "in shadow mode nothing is protected, so retries run again";
         warn("mode", own.mode.is_some(), why.into());
     }
     if let Some(ttl) = rules.ttl
@@ -249,7 +250,7 @@ fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> V
         );
         warn("outcomes", own.outcomes.is_some(), why);
     }
-    if rules.on_lapse == Some(Lapse::Takeover) {
+    if rules.on_lapse == Some(OnLapse::Takeover) {
         let why = "after a crash a retry runs while the first request may still be running; use it \
                    only for effects that check Onceward-Fence or are idempotent by \
                    Onceward-Operation";

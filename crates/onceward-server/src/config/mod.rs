@@ -31,6 +31,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use onceward_core::OnLapse;
 use serde::Deserialize;
 
 pub use claims::Claims;
@@ -43,7 +44,7 @@ pub(crate) use loops::OwnAddress;
 pub use reference::{REFERENCE, explain};
 pub use resolver::{HttpResolver, Reconciler, Resolver, SqlResolver, TemplateSetting};
 pub use role::Role;
-pub use rules::{Lapse, Operation, Outcomes, RuleSettings};
+pub use rules::{Operation, RuleSettings};
 pub use store_url::{StoreKind, StoreUrl};
 pub use values::{
     Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share, Time, UpstreamUrl,
@@ -589,7 +590,7 @@ impl Config {
     pub fn problem_format(&self) -> onceward_http::ProblemFormat {
         onceward_http::ProblemFormat {
             operations_at: self.operations_at.clone(),
-            stripe_error: self.stripe_errors.unwrap_or(self.profile == Profile::Stripe),
+            stripe_errors: self.stripe_errors.unwrap_or(self.profile == Profile::Stripe),
             ..onceward_http::ProblemFormat::default()
         }
     }
@@ -657,10 +658,10 @@ impl Config {
 
     /// The setting that asks for a resolver, if there is one.
     fn resolving_setting(&self) -> Option<String> {
-        if self.defaults.on_lapse == Some(Lapse::Resolve) {
+        if self.defaults.on_lapse == Some(OnLapse::Resolve) {
             return Some("defaults.on_lapse".into());
         }
-        let number = self.operations.iter().position(|it| it.on_lapse == Some(Lapse::Resolve))?;
+        let number = self.operations.iter().position(|it| it.on_lapse == Some(OnLapse::Resolve))?;
         Some(format!("operations[{number}].on_lapse"))
     }
 }
@@ -757,7 +758,7 @@ mod tests {
         assert!(error("[resolver]").contains("either [resolver.http] or [resolver.sql]"));
         let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
         assert!(address("payments/{operation}").contains("begins with /"));
-        assert!(address("/payments/{amount}").contains("{amount} is not known"));
+        assert!(address("/payments/{amount}").contains("placeholder {amount} is unknown"));
         assert!(address("/payments/{tenant}").contains("names no operation"));
         let sql =
             |url, query| error(&format!("[resolver.sql]\nurl = \"{url}\"\nquery = \"{query}\""));
@@ -786,12 +787,12 @@ mod tests {
         let rules = stripe.defaults.rules();
         assert_eq!(rules.outcomes, onceward_http::Outcomes::StripeV1);
         assert_eq!(rules.mismatch_status, 409);
-        assert!(stripe.problem_format().stripe_error);
+        assert!(stripe.problem_format().stripe_errors);
         assert!(
-            !parse("profile = \"stripe\"\nstripe_errors = false").problem_format().stripe_error
+            !parse("profile = \"stripe\"\nstripe_errors = false").problem_format().stripe_errors
         );
-        assert!(!parse("").problem_format().stripe_error);
-        assert!(parse("stripe_errors = true").problem_format().stripe_error);
+        assert!(!parse("").problem_format().stripe_errors);
+        assert!(parse("stripe_errors = true").problem_format().stripe_errors);
     }
 
     #[test]

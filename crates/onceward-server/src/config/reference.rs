@@ -81,7 +81,7 @@ mod tests {
     fn a_setting_is_explained_with_its_default() {
         let ttl = explain("defaults.ttl").unwrap();
         assert!(
-            ttl.contains("longer than anybody retries") && ttl.contains("ttl = \"24h\""),
+            ttl.contains("longer than clients retry") && ttl.contains("ttl = \"24h\""),
             "{ttl}"
         );
         assert!(explain("upstream").unwrap().contains("upstream.idle"));

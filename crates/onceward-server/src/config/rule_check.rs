@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use onceward_core::{Engine, InvalidPolicy, MemoryStore};
-use onceward_http::{self as http_layer, InvalidLayer, LayerBuilder, Onceward, Scoped};
+use onceward_http::{InvalidLayer, Onceward};
 
 use super::{Config, ConfigError, Operation, RuleSettings, Seconds};
 
@@ -45,26 +45,13 @@ impl Config {
             built.map_err(|error| defaults.explain(&error))?;
         }
         for (number, operation) in self.operations.iter().enumerate() {
-            let built = self.with_operation(layer(), operation).build();
+            let protected = operation.protected(&self.defaults);
+            let built = layer().only_named().operation(protected).build();
             let own = &operation.settings(&RuleSettings::default());
             let section = RuleSection::Operation(number, operation);
             built.map_err(|error| Context { section, own }.explain(&error))?;
         }
         Ok(())
-    }
-
-    fn with_operation(
-        &self,
-        layer: LayerBuilder<Scoped>,
-        operation: &Operation,
-    ) -> LayerBuilder<Scoped> {
-        let rules = operation.settings(&self.defaults).rules();
-        let guarded = http_layer::Operation::new(operation.method.0.clone(), &*operation.route);
-        let guarded = guarded.rules(rules);
-        layer.only_named().operation(match &operation.name {
-            Some(name) => guarded.named(name),
-            None => guarded,
-        })
     }
 }
 

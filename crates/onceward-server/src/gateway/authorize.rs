@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
-use onceward_http::ProblemFormat;
+use onceward_http::{ProblemDetails, ProblemFormat};
 use tokio::time::timeout;
 
 use super::headers;
 use super::loop_detection::LoopDetector;
-use super::problem::Problem;
+use super::problem::respond;
 use super::proxy::ResponseBody;
 use super::snapshot::ConfigSnapshot;
 use crate::config::Authorization;
@@ -112,8 +112,11 @@ impl Authorizer {
         title: &str,
     ) -> Box<Response<ResponseBody>> {
         let (detail, retryable) = ("Nothing was executed.", status.is_server_error());
-        let (same_key, operation) = (true, None);
-        let problem = Problem { status, code, title, detail, retryable, same_key, operation };
-        Box::new(problem.response(&self.format))
+        let problem = ProblemDetails {
+            retryable,
+            same_key: true,
+            ..ProblemDetails::new(status, code, title, detail)
+        };
+        Box::new(respond(&problem, &self.format))
     }
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use http_body::Body;
+use onceward_http::ProblemDetails;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use super::problem::Problem;
 
 /// The memory for bodies, counted in KiB.
 #[derive(Clone)]
@@ -29,7 +28,7 @@ impl BodyBudget {
         &self,
         body: &impl Body,
         bytes_max: u64,
-    ) -> Result<ReservedBody, Problem<'static>> {
+    ) -> Result<ReservedBody, ProblemDetails<'static>> {
         let bytes = body.size_hint().upper().unwrap_or(bytes_max);
         let bytes = if bytes > bytes_max { 0 } else { bytes };
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
@@ -38,15 +37,16 @@ impl BodyBudget {
     }
 }
 
-const FULL: Problem<'static> = Problem {
-    status: StatusCode::SERVICE_UNAVAILABLE,
-    code: "GATEWAY_BUSY",
-    title: "The gateway is busy",
-    detail: "Too many large requests are being read. Nothing was executed; send it again with the \
-             same key.",
+const FULL: ProblemDetails<'static> = ProblemDetails {
     retryable: true,
     same_key: true,
-    operation: None,
+    ..ProblemDetails::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "GATEWAY_BUSY",
+        "The gateway is busy",
+        "Too many large requests are being read. Nothing was executed; send it again with the \
+             same key.",
+    )
 };
 
 #[cfg(test)]

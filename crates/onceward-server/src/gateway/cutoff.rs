@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::{Method, StatusCode};
+use onceward_http::ProblemDetails;
 
 use super::listener::{Shutdown, Stop};
-use super::problem::Problem;
 
 /// Returns when running requests must be answered without their upstream.
 pub(super) async fn cut_off(mut stop: Stop) {
@@ -19,37 +19,38 @@ pub(super) async fn cut_off(mut stop: Stop) {
 pub(super) struct RunningRequest {
     /// The method is idempotent, so the request may be sent again without a key.
     idempotent: bool,
-    guarded: AtomicBool,
+    protected: AtomicBool,
 }
 
 impl RunningRequest {
     pub(super) fn new(method: &Method) -> Self {
-        Self { idempotent: method.is_idempotent(), guarded: AtomicBool::new(false) }
+        Self { idempotent: method.is_idempotent(), protected: AtomicBool::new(false) }
     }
 
-    /// Marks the request as guarded: a retry is recognised by its key.
-    pub(super) fn is_guarded(&self) {
-        self.guarded.store(true, Ordering::Relaxed);
+    /// Marks the request as protected: a retry is recognised by its key.
+    pub(super) fn is_protected(&self) {
+        self.protected.store(true, Ordering::Relaxed);
     }
 
     /// The response.
-    pub(super) fn problem(&self) -> Problem<'static> {
-        let guarded = self.guarded.load(Ordering::Relaxed);
-        let detail = if guarded {
+    pub(super) fn problem(&self) -> ProblemDetails<'static> {
+        let protected = self.protected.load(Ordering::Relaxed);
+        let detail = if protected {
             "The gateway stopped before the service had answered. The operation may have been \
              executed. Send the same request again with the same key to get its outcome."
         } else {
             "The gateway stopped before the service had answered. The request may have been \
              executed."
         };
-        Problem {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            code: "GATEWAY_STOPPING",
-            title: "The gateway is stopping",
-            detail,
-            retryable: guarded || self.idempotent,
-            same_key: guarded,
-            operation: None,
+        ProblemDetails {
+            retryable: protected || self.idempotent,
+            same_key: protected,
+            ..ProblemDetails::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "GATEWAY_STOPPING",
+                "The gateway is stopping",
+                detail,
+            )
         }
     }
 }

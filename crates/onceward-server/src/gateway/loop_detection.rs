@@ -2,10 +2,10 @@
 
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use onceward_http::ProblemDetails;
 use uuid::Uuid;
 
 use super::headers::append;
-use super::problem::Problem;
 use crate::telemetry::LogThrottle;
 
 /// The gateways that a request has passed, like `Via`. It is a separate header because `Via` changes
@@ -37,7 +37,7 @@ impl LoopDetector {
     }
 
     /// Refuses a request that this gateway has sent before. `Err` is the response.
-    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), Problem<'static>> {
+    pub(super) fn check(&self, headers: &HeaderMap) -> Result<(), ProblemDetails<'static>> {
         let passed = headers.get_all(PASSED).iter().map(HeaderValue::as_bytes);
         let mut passed = passed.flat_map(|names| names.split(|byte| *byte == b','));
         if !passed.any(|name| name.trim_ascii() == self.name.as_bytes()) {
@@ -54,14 +54,14 @@ impl LoopDetector {
     }
 }
 
-const LOOP: Problem<'static> = Problem {
-    status: StatusCode::LOOP_DETECTED,
-    code: "LOOP_DETECTED",
-    title: "The request came back to the gateway",
-    detail: "The gateway's upstream leads back to the gateway. The request was not forwarded again.",
-    retryable: false,
+const LOOP: ProblemDetails<'static> = ProblemDetails {
     same_key: true,
-    operation: None,
+    ..ProblemDetails::new(
+        StatusCode::LOOP_DETECTED,
+        "LOOP_DETECTED",
+        "The request came back to the gateway",
+        "The gateway's upstream leads back to the gateway. The request was not forwarded again.",
+    )
 };
 
 #[cfg(test)]

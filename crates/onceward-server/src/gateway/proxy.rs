@@ -16,13 +16,15 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::ext::on_informational;
 use onceward_core::OperationId;
-use onceward_http::{Execution, Fate, OUTCOME_HEADER, ProblemFormat, accept_only_decodable};
+use onceward_http::{
+    Execution, Fate, OUTCOME_HEADER, ProblemDetails, ProblemFormat, accept_only_decodable,
+};
 use tokio::time::timeout;
 use tower_service::Service;
 
 use super::headers::{self, FENCE, OPERATION, Peer};
 use super::loop_detection::LoopDetector;
-use super::problem::Problem;
+use super::problem::respond;
 use super::request_target;
 use super::snapshot::ConfigSnapshot;
 use super::upgrade::Tunnel;
@@ -82,8 +84,8 @@ impl Proxy {
         let client = ClientSide { version: head.version, operation };
         let (mut tunnel, mut interim_sender) = (None, None);
         if let Some(peer) = head.extensions.remove::<Peer>() {
-            // A guarded request gets a response and never becomes a tunnel.
-            if !client.is_guarded() {
+            // A protected request gets a response and never becomes a tunnel.
+            if !client.is_protected() {
                 tunnel = Tunnel::requested(&mut head, peer.slot.clone());
             }
             headers::prepare(&mut head, &peer);
@@ -102,7 +104,7 @@ impl Proxy {
         traces::inject(&mut head.headers);
         if let Err(why) = self.destination.address(&mut head) {
             let mut refused =
-                request_target::invalid_target(&why).response(&self.destination.format);
+                respond(&request_target::invalid_target(&why), &self.destination.format);
             refused.extensions_mut().insert(Fate::NothingHappened);
             return refused;
         }
@@ -125,7 +127,7 @@ impl Proxy {
 #[derive(Clone, Copy)]
 struct ClientSide {
     version: Version,
-    /// The operation, if the request is guarded.
+    /// The operation, if the request is protected.
     operation: Option<OperationId>,
 }
 
@@ -190,10 +192,10 @@ impl Destination {
 
     fn unanswered(&self, failed: &SendError, client: ClientSide) -> Response<ResponseBody> {
         if failed.is_caused_by::<TooSlow>() {
-            return TOO_SLOW.response(&self.format);
+            return respond(&TOO_SLOW, &self.format);
         }
         if failed.is_caused_by::<BrokenRequest>() {
-            return BROKEN.response(&self.format);
+            return respond(&BROKEN, &self.format);
         }
         tracing::warn!(upstream = %self.authority, error = %failed, "the upstream did not answer");
         let why = match failed.sent {
@@ -218,15 +220,15 @@ impl Destination {
 }
 
 impl ClientSide {
-    fn is_guarded(self) -> bool {
+    fn is_protected(self) -> bool {
         self.operation.is_some()
     }
 
     /// Prepares the head of a response for the client.
     fn prepare(self, response: &mut Response<Incoming>) {
         headers::remove_hop_by_hop(response.headers_mut());
-        if !self.is_guarded() {
-            // For guarded requests the layer removes it. Shadow mode needs its value.
+        if !self.is_protected() {
+            // For protected requests the layer removes it. Shadow mode needs its value.
             let header = response.headers_mut().remove(OUTCOME_HEADER);
             if let Some(fate) = header.and_then(|value| Fate::of_header(&value)) {
                 response.extensions_mut().insert(fate);
@@ -242,27 +244,21 @@ impl ClientSide {
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
 /// The client's body was too slow. Only bodies of requests without a key stream to the upstream.
-const TOO_SLOW: Problem<'static> = Problem {
-    status: StatusCode::REQUEST_TIMEOUT,
-    code: "REQUEST_TOO_SLOW",
-    title: "The request is too slow",
-    detail: "The request body did not arrive in time. The service may have received the beginning of it.",
-    retryable: false,
-    same_key: false,
-    operation: None,
-};
+const TOO_SLOW: ProblemDetails<'static> = ProblemDetails::new(
+    StatusCode::REQUEST_TIMEOUT,
+    "REQUEST_TOO_SLOW",
+    "The request is too slow",
+    "The request body did not arrive in time. The service may have received the beginning of it.",
+);
 
 /// The client's body was incomplete, or its chunks are malformed.
-const BROKEN: Problem<'static> = Problem {
-    status: StatusCode::BAD_REQUEST,
-    code: "INVALID_REQUEST_BODY",
-    title: "The request body did not arrive whole",
-    detail: "The request body ended early, or its chunks are malformed. The service may have received \
+const BROKEN: ProblemDetails<'static> = ProblemDetails::new(
+    StatusCode::BAD_REQUEST,
+    "INVALID_REQUEST_BODY",
+    "The request body did not arrive whole",
+    "The request body ended early, or its chunks are malformed. The service may have received \
              the beginning of it.",
-    retryable: false,
-    same_key: false,
-    operation: None,
-};
+);
 
 impl Destination {
     /// A response of the gateway itself. A request that may have been executed must be retried with
@@ -278,10 +274,13 @@ impl Destination {
             Sent::No => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
             Sent::Maybe => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
         };
-        let (title, operation) = ("The service did not answer", client.operation);
-        let same_key = retryable || client.is_guarded();
-        let problem = Problem { status, code, title, detail, retryable, same_key, operation };
-        let mut response = problem.response(&self.format);
+        let problem = ProblemDetails {
+            retryable,
+            same_key: retryable || client.is_protected(),
+            operation_id: client.operation,
+            ..ProblemDetails::new(status, code, "The service did not answer", detail)
+        };
+        let mut response = respond(&problem, &self.format);
         response.extensions_mut().insert(fate);
         response
     }

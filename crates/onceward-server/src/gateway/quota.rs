@@ -222,7 +222,7 @@ impl Admission for Quota {
         self.with_total(Usage::add_key);
     }
 
-    fn kept(&self, scope: &Scope, bytes: usize) {
+    fn stored(&self, scope: &Scope, bytes: usize) {
         let add = |usage: &mut Usage| usage.newest().1 += bytes as u64;
         self.with_caller(scope, add);
         self.with_total(add);

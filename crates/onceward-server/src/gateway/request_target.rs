@@ -4,13 +4,13 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{Method, Request, StatusCode, Version};
 
-use super::problem::Problem;
+use onceward_http::ProblemDetails;
 
 /// Refuses CONNECT, and requests without exactly one valid host: the gateway and the service could
 /// read such a request differently.
-pub(super) fn check<B>(request: &Request<B>) -> Result<(), Problem<'static>> {
+pub(super) fn check<B>(request: &Request<B>) -> Result<(), ProblemDetails<'static>> {
     if request.method() == Method::CONNECT {
-        return Err(Problem {
+        return Err(ProblemDetails {
             status: StatusCode::METHOD_NOT_ALLOWED,
             code: "METHOD_NOT_ALLOWED",
             title: "Method not allowed",
@@ -41,14 +41,14 @@ pub(super) fn has_parent_segment(path: &str) -> bool {
 }
 
 /// The problem for an ambiguous or invalid target.
-pub(super) fn invalid_target(detail: &str) -> Problem<'_> {
-    Problem {
-        status: StatusCode::BAD_REQUEST,
-        code: "INVALID_TARGET",
-        title: "The request target is invalid",
-        detail,
-        retryable: false,
+pub(super) fn invalid_target(detail: &str) -> ProblemDetails<'_> {
+    ProblemDetails {
         same_key: true,
-        operation: None,
+        ..ProblemDetails::new(
+            StatusCode::BAD_REQUEST,
+            "INVALID_TARGET",
+            "The request target is invalid",
+            detail,
+        )
     }
 }

@@ -7,7 +7,7 @@ use http::Request;
 use http::request::Parts;
 use onceward_http::{
     Denied, InvalidJwks, InvalidLayer, Jwt, LayerBuilder, Observer, Onceward, OncewardLayer,
-    Operation, ProblemFormat, Scoped, Source,
+    ProblemFormat, Scoped, Source,
 };
 
 use super::body_budget::BodyBudget;
@@ -83,7 +83,7 @@ impl ConfigSnapshot {
         let jwt = config.scope.jwt.as_ref().map(verifier).transpose()?;
         let mut layer = scoped(&config, jwt.as_ref(), backend);
         for operation in &config.operations {
-            layer = layer.operation(named(operation, &config));
+            layer = layer.operation(operation.protected(&config.defaults));
         }
         layer = if config.protect_others {
             layer.others(config.defaults.rules())
@@ -168,16 +168,6 @@ fn certificate_subject(request: &Parts) -> Result<std::borrow::Cow<'static, str>
     subject
         .map(|subject| subject.to_owned().into())
         .ok_or_else(|| Denied::unauthenticated("a client certificate is needed"))
-}
-
-fn named(operation: &config::Operation, config: &Config) -> Operation {
-    let mut rules = operation.settings(&config.defaults).rules();
-    rules.required = operation.required.or(config.defaults.required).unwrap_or(true);
-    let guarded = Operation::new(operation.method.0.clone(), operation.route.clone()).rules(rules);
-    match &operation.name {
-        Some(name) => guarded.named(name),
-        None => guarded,
-    }
 }
 
 fn verifier(settings: &config::Jwt) -> Result<Jwt, SnapshotError> {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
-use onceward_http::{ClientCertificate, OncewardService};
+use onceward_http::{ClientCertificate, OncewardService, ProblemDetails};
 use parking_lot::Mutex;
 use tower_layer::Layer;
-use tower_service::Service;
 use tracing::Instrument;
 
 use super::authorize::Authorizer;
@@ -17,7 +16,7 @@ use super::cors::Cors;
 use super::cutoff::{RunningRequest, cut_off};
 use super::headers::{self, Peer};
 use super::listener::Stop;
-use super::problem::Problem;
+use super::problem::respond;
 use super::proxy::{Proxy, ResponseBody};
 use super::snapshot::ConfigSnapshot;
 use crate::net::{Client, TimeoutBody, TlsError};
@@ -64,7 +63,7 @@ impl Worker {
                 answer = stack.walk(request, peer, &cut) => answer,
                 // The handler goes on without a response, until the engine's drain marks it unknown.
                 () = cut_off(stop) => {
-                    Ok(cut.problem().response(&snapshot.format).map(AnswerBody::passed))
+                    Ok(respond(&cut.problem(), &snapshot.format).map(AnswerBody::passed))
                 }
             }
         };
@@ -83,11 +82,11 @@ impl Worker {
     /// Refuses a request, with the configuration in force.
     pub(crate) fn refuse<B>(
         &self,
-        problem: Problem<'_>,
+        problem: ProblemDetails<'_>,
         request: &Request<B>,
     ) -> Response<AnswerBody> {
         let snapshot = self.snapshots.load();
-        let mut refused = problem.response(&snapshot.format).map(AnswerBody::passed);
+        let mut refused = respond(&problem, &snapshot.format).map(AnswerBody::passed);
         if let Some(origin) = Cors::origin(request) {
             snapshot.cors.finish(origin, &mut refused);
         }
@@ -116,7 +115,7 @@ impl ServiceStack {
         cut: &RunningRequest,
     ) -> Result<Response<AnswerBody>, Infallible> {
         if let Err(looped) = self.snapshot.loop_detector.check(request.headers()) {
-            return Ok(looped.response(&self.snapshot.format).map(AnswerBody::passed));
+            return Ok(respond(&looped, &self.snapshot.format).map(AnswerBody::passed));
         }
         peer.trusted = self.snapshot.config.scope.trusted_peers.contains(peer.host);
         self.snapshot.distrust(&mut request, &peer);
@@ -130,24 +129,25 @@ impl ServiceStack {
         }
         request.extensions_mut().insert(peer);
         let limits = &self.snapshot.config.limits;
-        let reserved = match self.snapshot.layer.holds(&request) {
+        let route = self.service.match_route(&request);
+        let reserved = match route.request_max_bytes() {
             Some(bytes_max) => {
                 match self.snapshot.body_budget.reserve(request.body(), bytes_max as u64) {
                     Ok(reserved) => Some(reserved),
                     Err(full) => {
-                        return Ok(full.response(&self.snapshot.format).map(AnswerBody::passed));
+                        return Ok(respond(&full, &self.snapshot.format).map(AnswerBody::passed));
                     }
                 }
             }
             None => None,
         };
         if reserved.is_some() {
-            cut.is_guarded();
+            cut.is_protected();
         }
         let total = reserved.as_ref().map(|_| limits.body_total.0);
         let pause = limits.body_timeout.0;
-        let answer =
-            self.service.call(request.map(|body| TimeoutBody::request(body, pause, total))).await;
+        let request = request.map(|body| TimeoutBody::request(body, pause, total));
+        let answer = self.service.call_matched(request, route).await;
         drop(reserved); // the body is no longer in memory
         answer
     }

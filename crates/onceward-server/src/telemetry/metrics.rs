@@ -5,7 +5,7 @@ use std::sync::Arc;
 use onceward_core::{
     Clock as _, Disposition, Meters, ReconcilerRound, Settled, StateName, Stats, SystemAmbient,
 };
-use onceward_http::{Event, Observer, Would};
+use onceward_http::{Event, Observer, ShadowDecision};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -23,8 +23,8 @@ pub(crate) struct Metrics {
     existing: Family<Labels<2>, Counter>,
     finalized: Family<Labels<2>, Counter>,
     store_errors: Family<Labels<2>, Counter>,
-    observed: Family<Labels<2>, Counter>,
-    observed_mismatches: Family<Labels<2>, Counter>,
+    shadow: Family<Labels<2>, Counter>,
+    shadow_mismatches: Family<Labels<2>, Counter>,
     recoveries: Family<Labels<1>, Counter>,
     oldest_unknown: Gauge,
     by_operation: ByOperation,
@@ -40,7 +40,7 @@ struct ByOperation {
     unknown: Family<Labels<1>, Counter>,
     expired: Family<Labels<1>, Counter>,
     over_quota: Family<Labels<1>, Counter>,
-    unguarded: Family<Labels<1>, Counter>,
+    unprotected: Family<Labels<1>, Counter>,
 }
 
 impl Metrics {
@@ -57,9 +57,11 @@ impl Metrics {
             pairs("idempotency_existing", "Claims of existing keys by the state of their record");
         let finalized = pairs("idempotency_finalize", "Settlements by result");
         let store_errors = pairs("idempotency_store_error", "Failed store calls by phase");
-        let observed = pairs("idempotency_shadow", "Observed requests by what would have happened");
-        let observed_mismatches =
-            pairs("idempotency_shadow_mismatch", "Observed mismatches by the part that differs");
+        let shadow = pairs("idempotency_shadow", "Requests in shadow mode by decision");
+        let shadow_mismatches = pairs(
+            "idempotency_shadow_mismatch",
+            "Mismatches in shadow mode by the part that differs",
+        );
         let mut one = |name: &str, help: &str| {
             let family = Family::<Labels<1>, Counter>::default();
             registry.register(name, help, family.clone());
@@ -77,8 +79,8 @@ impl Metrics {
             unknown: one("idempotency_unknown", "Executions whose outcome became unknown"),
             expired: one("idempotency_expired", "Retries past the retention of their key"),
             over_quota: one("idempotency_over_quota", "New keys refused by a caller's quota"),
-            unguarded: one(
-                "idempotency_unguarded",
+            unprotected: one(
+                "idempotency_unprotected",
                 "UNSAFE: requests executed without a claim because the store was down",
             ),
         };
@@ -103,8 +105,8 @@ impl Metrics {
             existing,
             finalized,
             store_errors,
-            observed,
-            observed_mismatches,
+            shadow,
+            shadow_mismatches,
             recoveries,
             oldest_unknown,
             by_operation,
@@ -129,10 +131,10 @@ impl Metrics {
         text
     }
 
-    fn observed(&self, operation: &str, would: Would) {
-        self.observed.get_or_create(&pair(operation, "would", would.name())).inc();
-        if let Would::Mismatch(part) = would {
-            self.observed_mismatches.get_or_create(&pair(operation, "part", part.name())).inc();
+    fn shadowed(&self, operation: &str, decision: ShadowDecision) {
+        self.shadow.get_or_create(&pair(operation, "would", decision.name())).inc();
+        if let ShadowDecision::Mismatch(part) = decision {
+            self.shadow_mismatches.get_or_create(&pair(operation, "part", part.name())).inc();
         }
     }
 
@@ -215,17 +217,17 @@ impl Observer for Metrics {
                 count(&self.by_operation.expired);
             }
             Event::OverQuota => count(&self.by_operation.over_quota),
-            Event::Unguarded => count(&self.by_operation.unguarded),
+            Event::Unprotected => count(&self.by_operation.unprotected),
             Event::StoreDown => {
                 self.store_errors.get_or_create(&pair(operation, "phase", "claim")).inc();
             }
-            Event::Observed(would) => return self.observed(operation, would),
+            Event::Shadow(decision) => return self.shadowed(operation, decision),
             Event::Settled(disposition, settled) => {
                 return self.settled(operation, disposition, settled);
             }
             _ => {}
         }
-        if event != Event::Unguarded {
+        if event != Event::Unprotected {
             self.claims.get_or_create(&pair(operation, "status", event.name())).inc();
         }
     }

@@ -24,7 +24,7 @@ fn a_gateway_that_is_down_is_named_with_what_to_do() {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
     let output = Target::Admin(address).fails(&["store", "stats"]);
     assert!(
-        output.contains("http://127.0.0.1:1") && output.contains("see that it runs"),
+        output.contains("http://127.0.0.1:1") && output.contains("check that it runs"),
         "{output}"
     );
 }
@@ -74,7 +74,7 @@ fn a_wrong_id_and_a_wrong_order_are_told_with_what_would_be_right() {
     let resolve = ["records", "resolve", &id, "--happened", "--reason", "seen", "--yes"];
     for (more, expected) in [
         (&["--status", "99"][..], "99 is not 200 to 599"),
-        (&["--status", "201", "--header", "set-cookie: a"], "set-cookie is never kept"),
+        (&["--status", "201", "--header", "set-cookie: a"], "set-cookie is never stored"),
         (&["--status", "201", "--body-file", "/none"], "/none"),
         (&["--status", "201", "--reason", " "], "reason"),
     ] {

@@ -1,6 +1,6 @@
 //! Permissions: every endpoint with every kind of token.
 
-use example_walk::Answer;
+use example_walk::Response;
 use serde_json::{Value, json};
 
 use crate::server::{
@@ -30,7 +30,7 @@ fn endpoints(grant: &Value) -> Vec<(&'static str, String, Value)> {
     ]
 }
 
-async fn ask(client: &Client, (method, path, body): &(&str, String, Value)) -> Answer {
+async fn ask(client: &Client, (method, path, body): &(&str, String, Value)) -> Response {
     match *method {
         "POST" => client.post(path, body).await,
         _ => client.get(path).await,

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use example_walk::{Answer, App, Program};
+use example_walk::{App, Program, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -96,31 +96,31 @@ impl Client {
         Self { app: App::at(address), authorization: format!("Bearer {token}") }
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.post_text(path, &body.to_string()).await
     }
 
-    pub(crate) async fn post_text(&self, path: &str, body: &str) -> Answer {
+    pub(crate) async fn post_text(&self, path: &str, body: &str) -> Response {
         self.app.post(path, &[("authorization", &self.authorization)], body).await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.app.get(path, &[("authorization", &self.authorization)]).await
     }
 
-    pub(crate) async fn claim(&self, body: &Value) -> Answer {
+    pub(crate) async fn claim(&self, body: &Value) -> Response {
         self.post("/v1/claims", body).await
     }
 
     /// Sends a request about a lease: complete, fail, unknown, release or renew.
-    pub(crate) async fn settle(&self, word: &str, lease: &Value, more: &Value) -> Answer {
+    pub(crate) async fn settle(&self, word: &str, lease: &Value, more: &Value) -> Response {
         let mut body = more.clone();
         body["lease"] = lease.clone();
         self.post(&format!("/v1/claims/{word}"), &body).await
     }
 
     /// Claims until no other worker is running.
-    pub(crate) async fn claim_until_settled(&self, body: &Value) -> Answer {
+    pub(crate) async fn claim_until_settled(&self, body: &Value) -> Response {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             let answer = self.claim(body).await;
@@ -141,14 +141,14 @@ pub(crate) fn claim_of(key: &str) -> Value {
 }
 
 /// The grant in an answer.
-pub(crate) fn granted(answer: &Answer) -> Value {
+pub(crate) fn granted(answer: &Response) -> Value {
     let body = answer.json();
     assert_eq!((answer.status, body["status"].as_str()), (200, Some("granted")), "{answer:?}");
     body
 }
 
 /// A problem's code; empty for other answers.
-pub(crate) fn code(answer: &Answer) -> String {
+pub(crate) fn code(answer: &Response) -> String {
     if answer.header("content-type") != Some("application/problem+json") {
         return String::new();
     }
@@ -158,12 +158,12 @@ pub(crate) fn code(answer: &Answer) -> String {
 }
 
 /// Status and code of a problem.
-pub(crate) fn refused(answer: &Answer) -> (u16, String) {
+pub(crate) fn refused(answer: &Response) -> (u16, String) {
     (answer.status, code(answer))
 }
 
 /// Sends a handwritten request and reads the answer.
-pub(crate) fn wire(address: &str, head: &str, body: &str) -> Answer {
+pub(crate) fn wire(address: &str, head: &str, body: &str) -> Response {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
     let text = format!(
@@ -173,5 +173,5 @@ pub(crate) fn wire(address: &str, head: &str, body: &str) -> Answer {
     let _closed_early_where_it_is_too_large = stream.write_all(text.as_bytes());
     let mut answer = Vec::new();
     let _reset_after_the_answer = stream.read_to_end(&mut answer);
-    Answer::of_curl(&String::from_utf8_lossy(&answer)).unwrap()
+    Response::from_curl(&String::from_utf8_lossy(&answer)).unwrap()
 }

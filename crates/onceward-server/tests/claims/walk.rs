@@ -1,4 +1,4 @@
-//! docs/claims.md, executed.
+//! Runs the commands of docs/claims.md and compares the responses.
 
 use example_walk::Readme;
 
@@ -8,8 +8,8 @@ use crate::server::{Server, WORKER};
 fn the_walk_of_the_docs_comes_out_as_they_say() {
     let (server, directory) = Server::embedded();
     let saved = directory.path().join("claim.txt");
-    let walk = Readme::read(include_str!("../../../../docs/claims.md")).unwrap();
-    walk.walk(&[
+    let readme = Readme::parse(include_str!("../../../../docs/claims.md")).unwrap();
+    readme.run(&[
         ("localhost:8090", &server.address),
         ("$TOKEN", WORKER),
         ("claim.txt", saved.to_str().unwrap()),

@@ -153,7 +153,7 @@ fn check_refuses_a_token_that_can_be_guessed() {
         .output()
         .unwrap();
     let output = String::from_utf8(check.stderr).unwrap();
-    assert!(!check.status.success() && output.contains("at least 16 characters"), "{output}");
+    assert!(!check.status.success() && output.contains("fewer than 16 characters"), "{output}");
 }
 
 #[test]

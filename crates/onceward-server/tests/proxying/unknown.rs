@@ -20,7 +20,7 @@ async fn unknown(gateway: &TestGateway) -> String {
     assert_eq!(gateway.post("/status/500", "k", "").await.status, 500);
     let refused = gateway.post("/status/500", "k", "").await;
     // The resolver may have settled it already.
-    json(&refused)["operation"].as_str().unwrap_or_default().to_owned()
+    json(&refused)["operation_id"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Retries until the outcome is known.

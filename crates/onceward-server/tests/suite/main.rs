@@ -15,7 +15,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use onceward_server::config::Config;
-use onceward_server::gateway::Gateway;
+use onceward_server::gateway::{Gateway, StartError};
 use onceward_testkit::faulty::FaultyStore;
 use onceward_testkit::http::fixture::Fixture;
 use onceward_testkit::http::server::Server;
@@ -25,6 +25,7 @@ use onceward_testkit::http::{
 };
 use tempfile::TempDir;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use test_store::{Kind, TestStore};
 
@@ -139,6 +140,21 @@ async fn authority(request: Request<Incoming>) -> Response<Full<Bytes>> {
     response
 }
 
+/// Starts a gateway at the address of the one before. A program that another test is about to start
+/// may hold the old socket until it runs.
+async fn start_again(setup: &Setup) -> Gateway {
+    let give_up = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Gateway::start_on(setup.store.clone(), setup.config.clone()).await {
+            Ok(gateway) => return gateway,
+            Err(StartError::Listen(_)) if Instant::now() < give_up => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 struct GatewayControls(Arc<Setup>);
 
 #[async_trait]
@@ -149,8 +165,7 @@ impl Controls for GatewayControls {
             Trouble::Crash => {
                 let gateway = setup.gateway.lock().await.take();
                 tokio::task::spawn_blocking(|| drop(gateway)).await.unwrap();
-                let next = Gateway::start_on(setup.store.clone(), setup.config.clone()).await;
-                *setup.gateway.lock().await = Some(next.unwrap());
+                *setup.gateway.lock().await = Some(start_again(setup).await);
                 Ok(())
             }
             Trouble::UpstreamRefuses => {

@@ -1,4 +1,4 @@
-//! What the tests look at from outside: processes and directories.
+//! Checks from outside: processes and directories.
 
 use std::fs;
 use std::path::Path;

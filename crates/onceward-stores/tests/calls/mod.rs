@@ -77,7 +77,7 @@ pub(crate) fn long() -> bool {
     std::env::var_os("ONCEWARD_LONG").is_some_and(|it| it == "1")
 }
 
-/// How often a process is killed; `ONCEWARD_KILLS` overrides the usual number.
+/// Number of kills of a process; `ONCEWARD_KILLS` overrides the default.
 pub(crate) fn kills(usual: u32) -> u32 {
     std::env::var("ONCEWARD_KILLS").map_or(usual, |it| it.parse().unwrap())
 }

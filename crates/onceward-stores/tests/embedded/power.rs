@@ -30,7 +30,7 @@ struct LossyDisk(Mutex<Cache>);
 #[derive(Debug, Default)]
 struct Cache {
     dead: bool,
-    /// By file and sector: every content since the last sync, the synced one first.
+    /// Every content of each sector since the last sync, the synced one first, by file and sector.
     unsynced: HashMap<(u64, u64), Vec<Vec<u8>>>,
     writes_left: Option<u64>,
 }

@@ -138,7 +138,7 @@ impl Ledger {
     pub(crate) fn look(&mut self, key: &str, found: Option<Record>, at: Timestamp) {
         let story = self.0.entry(key.to_owned()).or_default();
         story.look(key, found.map(comparable), at);
-        // What was not applied by now never will be.
+        // A call that was not applied by now never will be.
         story.asked.clear();
     }
 

@@ -92,7 +92,7 @@ impl Worker {
         }
     }
 
-    /// Reports what was found, and whose it is.
+    /// Reports a record that was found, with its fence and owner.
     async fn met(&self, key: &str, who: Try, word: Word) -> Fence {
         let record = self.store.get(&id(key)).await.unwrap().unwrap();
         say(&word.line(key, who, record.fence, record.owner));

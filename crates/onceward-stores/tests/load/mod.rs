@@ -88,7 +88,7 @@ impl Load {
         panic!("{key}: no answer in a long time");
     }
 
-    /// Sends an intent a number of times, whatever is answered.
+    /// Sends an intent several times, regardless of the responses.
     pub(crate) async fn bounded(&self, engine: usize, key: &str, times: usize) {
         let engine = &self.engines[engine % self.engines.len()];
         for _ in 0..times {

@@ -410,7 +410,7 @@ async fn a_business_reference_is_committed_with_its_rows_and_known_under_every_k
     let refused = shop.pg.transact(&elsewhere, async |tx| shop.insert(tx, "x").await).await;
     assert!(matches!(refused, Err(RunError::Rejected(Rejection::Mismatch { .. }))), "{refused:?}");
     let record = shop.store.find(&first.operation).await.unwrap().unwrap();
-    assert_eq!(record.key.unwrap().expose(), "RF18", "for those who look it up");
+    assert_eq!(record.key.unwrap().expose(), "RF18", "stored for lookups");
 }
 
 #[tokio::test]

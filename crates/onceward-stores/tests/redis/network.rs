@@ -106,8 +106,7 @@ async fn a_server_that_is_down_was_not_asked() {
     assert!(matches!(store.claim(&request).await.unwrap(), Claim::Granted { .. }));
 }
 
-/// Whatever reply is lost, of whichever call: repeated with the same arguments, the call means the
-/// same.
+/// Any reply of any call is lost: the call can be repeated with the same arguments.
 #[tokio::test]
 async fn every_reply_of_a_life_may_be_lost() {
     let Some(server) = shared() else { return };

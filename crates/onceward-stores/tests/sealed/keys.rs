@@ -102,7 +102,7 @@ fn every_mistake_names_its_line() {
     assert!(text.starts_with(&format!("{}, line 2: ", file.path().display())), "{text}");
 }
 
-/// Whatever part of a line stands in the place of an id by mistake, it may be the key.
+/// Any part of a line that is in the place of an id by mistake may be the key.
 #[test]
 fn no_error_shows_any_of_the_text() {
     let secret = &A[2..];

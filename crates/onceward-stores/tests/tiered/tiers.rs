@@ -1,4 +1,4 @@
-//! Which tier answers what.
+//! Requests, and the tier that answers each.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Runs the simulator: many seeds on all cores, or one seed with its story.
+//! Runs the simulator: many seeds on all cores, or one seed with its history.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -18,16 +18,16 @@ use parking_lot::Mutex;
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 struct Arguments {
-    /// How many seeds to run
+    /// Number of seeds
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// Run this one seed and tell its story
+    /// Run this seed alone and print its history
     #[arg(long)]
     seed: Option<u64>,
-    /// Plant a bug; fails if it is *not* found
+    /// Plant a bug; fails if it is not found
     #[arg(long, value_parser = mutant)]
     mutant: Option<Mutant>,
     /// Worker threads (default: one a core)
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One seed: every event, then the verdict.
+/// Prints every event of a seed, then the violations.
 fn tell(report: &Report, mutant: Option<Mutant>) -> ExitCode {
     println!("seed {}: {:#?}", report.seed, report.plan);
     for (position, event) in report.events.iter().enumerate() {

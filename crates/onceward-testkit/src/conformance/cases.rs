@@ -1,4 +1,4 @@
-//! The facts, each a case.
+//! The cases of the suite. Each is named after the fact that it shows.
 
 #![expect(missing_docs, reason = "the names are the facts")]
 
@@ -49,7 +49,7 @@ fn other_request(rig: &Rig<'_>, key: &str) -> ClaimRequest {
     ClaimRequest { fingerprint, sketch, ..rig.request(key) }
 }
 
-/// The refusal of [`other_request`], with what is needed to say in what it differs.
+/// The refusal of [`other_request`], with the first request's sketch.
 fn mismatch() -> Claim {
     Claim::Mismatch { first: Sketch::from_stored(b"first.") }
 }
@@ -506,7 +506,9 @@ pub async fn listing_selects_by_standing_and_tenant(rig: &Rig<'_>) {
 pub async fn an_operation_is_found_by_its_name_wherever_it_stands(rig: &Rig<'_>) {
     let mut granted = Vec::new();
     for index in 0..20 {
-        granted.push(rig.running(&format!("k{index}")).await);
+        // Longer than this takes, also on a busy machine.
+        let request = rig.request(&format!("k{index}"));
+        granted.push(rig.granted(&ClaimRequest { lease: rig.lease * 100, ..request }).await);
     }
     assert_eq!(rig.settle(&granted[0], complete("done")).await, APPLIED);
     assert_eq!(rig.settle(&granted[1], Settlement::Unknown).await, APPLIED);
@@ -516,11 +518,12 @@ pub async fn an_operation_is_found_by_its_name_wherever_it_stands(rig: &Rig<'_>)
         let is_unknown = rig.store.is_unknown(&found).await.unwrap();
         assert_eq!(is_unknown, it.id == granted[1].id, "{found:?}");
     }
+    let lapsing = rig.running("lapsing").await;
     rig.lapse().await;
-    let lapsed = rig.store.find(&granted[2].operation).await.unwrap().expect("the operation");
+    let lapsed = rig.store.find(&lapsing.operation).await.unwrap().expect("the operation");
     assert!(rig.store.is_unknown(&lapsed).await.unwrap());
-    let nobody = rig.request("k0").operation;
-    assert_eq!(rig.store.find(&nobody).await.unwrap(), None);
+    let unclaimed = rig.request("k0").operation;
+    assert_eq!(rig.store.find(&unclaimed).await.unwrap(), None);
 }
 
 pub async fn a_business_reference_is_known_when_its_key_is_forgotten(rig: &Rig<'_>) {
@@ -663,7 +666,7 @@ pub async fn fences_go_on_above_those_of_imported_records(rig: &Rig<'_>) {
     let short = Retention { keep: rig.lease, tombstone: Duration::ZERO };
     assert_eq!(rig.settle_for(&granted, Settlement::Release, short).await, APPLIED);
     let record = rig.get("k").await.expect("the record");
-    // Of a store whose clock was ahead by hours.
+    // From a store whose clock was ahead by hours.
     let ahead = Fence(record.fence.0 + 10_000_000);
     for key in ["used at once", "forgotten before"] {
         let record = Record { fence: ahead, ..moved(&record, key) };
@@ -691,7 +694,7 @@ pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
     assert_eq!(rig.store.purge(100).await.expect("purge").tombstoned, 2);
     rig.harness.pass(rig.lease * 4).await;
     assert_eq!(rig.store.purge(100).await.expect("purge").removed, 2);
-    // Due long before it came, when cleaning up had been there already.
+    // Due long before it was imported, and the purge had passed it already.
     let retained = record.state.retained().expect("it is settled");
     let earlier =
         |at: Timestamp| Timestamp::from_millis(at.as_millis() - rig.lease.as_millis() as u64 * 10);
@@ -703,7 +706,7 @@ pub async fn what_was_imported_goes_at_its_time(rig: &Rig<'_>) {
     rig.running("late").await;
 }
 
-/// Every pair of what a key's record may have become.
+/// Every pair of states that a key's record can have in two stores.
 pub async fn importing_keeps_the_latest_whatever_the_order(rig: &Rig<'_>) {
     let records = lives(exported(rig).await);
     for (first, one) in records.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! One suite for every store: each case is a fact, and a decorated store passes the same.
 //!
-//! A store's crate says `store_conformance!(harness)` in a test file and gets one test a
-//! case. What a store cannot do is said in its [`Traits`], with the reason in
-//! `docs/guarantees.md`; nothing else excuses a case.
+//! A store's crate writes `store_conformance!(harness)` in a test file and gets one test for each
+//! case. A store that cannot pass a case says so in its [`Traits`], with the reason in
+//! `docs/guarantees.md`.
 
 mod cases;
 mod rig;
@@ -18,20 +18,20 @@ pub use rig::Rig;
 
 use crate::clock::ManualClock;
 
-/// What a store can do beyond the contract of the traits.
+/// Properties of a store that the contract of the traits leaves open.
 #[derive(Debug, Clone, Copy)]
 pub struct Traits {
-    /// How long a lease in the suite is. Long on clocks that are moved by hand; on real
+    /// Length of a lease in the suite. Long on clocks that are moved by hand; on real
     /// clocks as short as the store's round trips allow.
     pub lease: Duration,
-    /// Whether fences go on increasing when a record was purged and its key is used anew.
+    /// True if fences still increase after a record was purged and its key is used again.
     pub fences_outlive_records: bool,
 }
 
 /// Opens stores for the suite, and makes time pass for them.
 #[async_trait]
 pub trait Harness: Send + Sync {
-    /// What the store can do.
+    /// The store's properties.
     fn traits(&self) -> Traits;
 
     /// A new, empty store.
@@ -81,15 +81,15 @@ impl<F> std::fmt::Debug for ManualHarness<F> {
     }
 }
 
-/// Makes one test of each case for a harness.
+/// Makes one test for each case of the suite.
 ///
 /// ```text
 /// onceward_testkit::store_conformance!(ManualHarness::new(|clock| open(clock)));
 /// onceward_testkit::store_conformance!(or_skip harness_if_the_server_is_there());
 /// ```
 ///
-/// After `or_skip` the harness is an `Option`; without one, whoever made it has said so, and
-/// the cases are skipped.
+/// After `or_skip` the harness is an `Option`. If it is `None`, the cases are skipped; the
+/// expression has reported why.
 #[macro_export]
 macro_rules! store_conformance {
     (or_skip $harness:expr) => {
@@ -168,7 +168,7 @@ macro_rules! store_conformance {
 
 #[cfg(test)]
 mod tests {
-    /// A case that is written and not listed would never run.
+    /// A case that is not listed would never run.
     #[test]
     fn every_case_is_in_the_list() {
         let (list, cases) = (include_str!("mod.rs"), include_str!("cases.rs"));

@@ -1,4 +1,4 @@
-//! What the cases do to a store, in short words.
+//! Short names for the calls that the cases make.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use onceward_core::{
 
 use super::Harness;
 
-/// A store under test, with short names for what the cases do to it.
+/// A store under test, with short names for its calls.
 pub struct Rig<'a> {
     pub(super) harness: &'a dyn Harness,
     pub(super) store: Arc<dyn FullStore>,
@@ -41,7 +41,7 @@ impl<'a> Rig<'a> {
         Identity::unkeyed().record_id(&Self::scope("tenant"), &Key::new(key).unwrap())
     }
 
-    /// A claim of a key by a fresh token.
+    /// A claim request for a key, with a fresh token.
     pub(super) fn request(&self, key: &str) -> ClaimRequest {
         self.request_of("tenant", key)
     }
@@ -62,7 +62,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Claims, and holds the store to what it could say at once.
+    /// Claims, and checks that [`Store::recall`] agrees with the answer.
     pub(super) async fn claim(&self, request: &ClaimRequest) -> Claim {
         let recalled = self.store.recall(&request.id, &request.fingerprint);
         let claim = self.store.claim(request).await.unwrap();
@@ -83,7 +83,7 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// A key claimed afresh.
+    /// Claims a key that must be free.
     pub(super) async fn running(&self, key: &str) -> Granted {
         self.granted(&self.request(key)).await
     }
@@ -125,7 +125,7 @@ impl<'a> Rig<'a> {
     }
 }
 
-/// A grant that a case was given.
+/// A granted claim.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Granted {
     pub(super) id: RecordId,
@@ -135,7 +135,7 @@ pub(super) struct Granted {
     pub(super) attempt: u32,
 }
 
-/// What a claim replays.
+/// Returns the outcome that a claim replays.
 fn settled(claim: &Claim) -> Option<Replay> {
     let (operation, ended, outcome) = match claim {
         Claim::Completed { operation, outcome } => (*operation, Ended::Completed, outcome),

@@ -1,9 +1,9 @@
-//! The invariants, judged from the outside: nothing here asks the state machine.
+//! Checks the invariants from outside: it uses nothing of the state machine.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
-use onceward_core::{Fence, Record, RecordId, StateName, Timestamp};
+use onceward_core::{Fence, INTERNAL_TENANT, Record, RecordId, StateName, Timestamp};
 
 use super::{Answer, Attempt, Event, Outcome, Position, StoreCall, Transition};
 
@@ -11,8 +11,8 @@ use super::{Answer, Attempt, Event, Outcome, Position, StoreCall, Transition};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Invariant {
-    /// At most one effect per record and epoch, and none in an epoch that ended with the
-    /// word that nothing happened.
+    /// At most one effect per record and epoch, and none in an epoch that ended because nothing
+    /// happened.
     I1OneEffect,
     /// All final answers of an epoch agree.
     I2OneOutcome,
@@ -20,37 +20,40 @@ pub enum Invariant {
     I3NoForeignReplay,
     /// Fences strictly increase.
     I4FencesIncrease,
-    /// Whoever renewed or settled held the current fence.
+    /// A renewal, settlement or evidence that is applied has the current fence.
     I5HolderOnly,
-    /// Only legal transitions; what is completed stays so until retention ends.
+    /// Only legal transitions; completed is final until the retention ends.
     I6LegalTransitions,
     /// Effects begin after an acknowledged claim.
     I7ClaimFirst,
-    /// A success that is called stored was stored before the answer.
+    /// A success that is reported as stored was stored before the answer.
     I8DurableFirst,
-    /// Who was turned away had no effect.
+    /// A refused attempt had no effect.
     I9RejectedWithoutEffect,
-    /// Busy means that a live lease existed.
+    /// "In progress" means that a live lease existed.
     I10BusyMeansLease,
     /// Unknown is left only by its holder or by evidence.
     I11UnknownStays,
-    /// When faults are over, nothing is in progress without an owner; and where a lapsed
-    /// claim may be taken over, nothing ends up unknown, which nobody could take over.
+    /// After the faults, nothing is in progress without an owner. Where lapsed claims may be
+    /// taken over, no record becomes unknown, because an unknown record is not taken over. Where
+    /// a reconciler runs, nothing stays unknown.
     I12Liveness,
     /// A claim is never seen absent before its time.
     I13NeverLost,
     /// Nothing is deleted before its time.
     I14NotEarly,
+    /// Each question of a reconciler has a lease of its own, so that one node asks at a time.
+    I16OneQuestion,
 }
 
 /// An invariant that did not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub invariant: Invariant,
-    /// Where in the history.
+    /// Position in the history.
     pub position: Position,
-    /// What happened.
+    /// Description for people.
     pub detail: String,
 }
 
@@ -60,18 +63,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a run allowed.
+/// Settings of a run that change what is legal in it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Expectations {
     /// Lapsed claims may be taken over.
     pub takeover: bool,
-    /// The program under test does not claim at a recorded store, so nothing can be said
-    /// about its claims.
+    /// A reconciler runs, whose resolver knows every operation after the faults.
+    pub reconciler: bool,
+    /// The program under test does not claim at the recorded store, so its claims are not
+    /// checked.
     pub claims_elsewhere: bool,
 }
 
-/// Checks a finished run. `left` is what the store holds at the end, at its time `now`,
-/// after every lease has had time to lapse.
+/// Checks a finished run. `left` are the store's records at the end, at its time `now`, after
+/// every lease has had time to lapse.
 pub fn check(
     events: &[Event],
     left: &[Record],
@@ -87,22 +92,24 @@ pub fn check(
     checker.transitions(events);
     checker.effects(events);
     checker.answers(events);
-    for record in left.iter().filter(|it| it.standing(now) == Some(StateName::Running)) {
-        checker.violated(Invariant::I12Liveness, events.len(), format!("{:?} runs on", record.id));
-    }
+    checker.questions(events);
+    checker.left(events.len(), left, now);
     checker.violations
 }
+
+/// Operation name of the records whose leases reconcilers ask under.
+const QUESTION: &str = "reconcile";
 
 struct Checker {
     violations: Vec<Violation>,
     expectations: Expectations,
     /// The epoch and the position of every grant.
     epochs: HashMap<(RecordId, Fence), (u64, Position)>,
-    /// Epochs that ended with the word that nothing happened.
+    /// Epochs that ended because nothing happened.
     released: HashSet<(RecordId, u64)>,
 }
 
-/// What is known of one record while its transitions are read.
+/// State of one record while its transitions are read.
 #[derive(Default)]
 struct Track {
     last: Option<Record>,
@@ -124,7 +131,8 @@ impl Checker {
             self.grant(position, transition, track);
             self.holder(position, transition);
             self.legality(position, transition);
-            if self.expectations.takeover && transition.stored_after() == Some(StateName::Unknown) {
+            let taken_over = self.may_be_taken_over(transition);
+            if taken_over && transition.stored_after() == Some(StateName::Unknown) {
                 let detail = format!("{transition:?} cannot be taken over any more");
                 self.violated(Invariant::I12Liveness, position, detail);
             }
@@ -135,6 +143,11 @@ impl Checker {
         }
     }
 
+    /// True if lapsed claims of the record may be taken over. Those of internal records may.
+    fn may_be_taken_over(&self, transition: &Transition) -> bool {
+        self.expectations.takeover || transition.is_internal()
+    }
+
     /// I13: the record is as the last call left it.
     fn continuity(&mut self, position: Position, transition: &Transition, track: &Track) {
         if transition.before != track.last {
@@ -143,7 +156,7 @@ impl Checker {
         }
     }
 
-    /// I4, and in which epoch each fence lies.
+    /// I4, and the epoch of each fence.
     fn grant(&mut self, position: Position, transition: &Transition, track: &mut Track) {
         let Some(granted) = transition.granted() else { return };
         if track.last_fence.is_some_and(|last| granted.fence <= last) {
@@ -158,19 +171,24 @@ impl Checker {
 
     /// I5.
     fn holder(&mut self, position: Position, transition: &Transition) {
-        let (StoreCall::Renew { holder, applied } | StoreCall::Settle { holder, applied }) =
-            transition.call
-        else {
-            return;
+        let record = transition.before.as_ref();
+        let (applied, current) = match transition.call {
+            StoreCall::Renew { holder, applied } | StoreCall::Settle { holder, applied } => {
+                (applied, record.is_some_and(|record| record.held_by(&holder)))
+            }
+            StoreCall::Resolve { fence, applied } => {
+                (applied, record.is_some_and(|record| record.fence == fence))
+            }
+            StoreCall::Claim | StoreCall::Purge => return,
         };
-        let held = transition.before.as_ref().is_some_and(|record| record.held_by(&holder));
-        if applied && !held {
-            let detail = format!("{:?} was applied for {holder:?}", transition.call);
+        if applied && !current {
+            let fence = record.map(|record| record.fence);
+            let detail = format!("{:?} was applied to fence {fence:?}", transition.call);
             self.violated(Invariant::I5HolderOnly, position, detail);
         }
     }
 
-    /// I6, I11 and I14: what may become of which state by which call.
+    /// I6, I11 and I14: the legal transitions of each call.
     fn legality(&mut self, position: Position, transition: &Transition) {
         if transition.before == transition.after {
             return;
@@ -184,7 +202,7 @@ impl Checker {
                 Some(Running) => {
                     standing.is_none()
                         || stored == Some(Released)
-                        || lapsed && self.expectations.takeover
+                        || lapsed && self.may_be_taken_over(transition)
                 }
                 Some(Unknown) => lapsed,
                 _ => false,
@@ -278,6 +296,46 @@ impl Checker {
                 self.violated(Invariant::I8DurableFirst, position, detail);
             }
         }
+    }
+
+    /// I16, by counting: the lease of a question is not visible from outside.
+    fn questions(&mut self, events: &[Event]) {
+        let (mut leases, mut questions) = (0, 0);
+        for (position, event) in events.iter().enumerate() {
+            match event {
+                Event::Transition(it) => {
+                    let granted = it.granted().filter(|_| it.is_internal());
+                    leases += u64::from(granted.is_some_and(|it| it.scope.operation() == QUESTION));
+                }
+                Event::Asked { record, fence } => {
+                    questions += 1;
+                    if questions > leases {
+                        let detail = format!("{record:?} was asked about under {fence}");
+                        self.violated(Invariant::I16OneQuestion, position, detail);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// I12 of the records at the end.
+    fn left(&mut self, end: Position, left: &[Record], now: Timestamp) {
+        for record in left {
+            let detail = match record.standing(now) {
+                Some(StateName::Running) => format!("{:?} runs on", record.id),
+                Some(StateName::Unknown) if self.stays_unknown(record) => {
+                    format!("{:?} stays unknown", record.id)
+                }
+                _ => continue,
+            };
+            self.violated(Invariant::I12Liveness, end, detail);
+        }
+    }
+
+    /// True if the reconciler should have settled it. Internal records are taken over instead.
+    fn stays_unknown(&self, record: &Record) -> bool {
+        self.expectations.reconciler && record.scope.tenant() != INTERNAL_TENANT
     }
 
     /// I9.

@@ -1,4 +1,4 @@
-//! What happened in a run: the store's transitions, the effects, and the clients' answers.
+//! The history of a run: the store's transitions, the effects, and the clients' answers.
 //!
 //! Effects are counted by an independent ledger, never by the store under test.
 
@@ -9,7 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use onceward_core::{
-    Ended, Fence, Fingerprint, Holder, Record, RecordId, State, StateName, Timestamp,
+    Ended, Fence, Fingerprint, Holder, INTERNAL_TENANT, Record, RecordId, State, StateName,
+    Timestamp,
 };
 use parking_lot::Mutex;
 
@@ -23,34 +24,41 @@ pub type Position = usize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attempt(pub u64);
 
-/// Something that happened.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A call reached the store.
     Transition(Box<Transition>),
     /// An effect reached the ledger and took place.
     Effect {
-        /// For which record.
+        /// The record.
         record: RecordId,
-        /// Under which fence.
+        /// The fence of the grant.
         fence: Fence,
-        /// On whose behalf.
+        /// The attempt that caused it.
         attempt: Attempt,
     },
     /// A client sent an attempt.
     Sent {
-        /// Which.
+        /// The attempt.
         attempt: Attempt,
-        /// For which record.
+        /// The record.
         record: RecordId,
     },
-    /// The program answered an attempt (whether or not the client heard it).
-    Answered {
-        /// Which.
-        attempt: Attempt,
-        /// For which record.
+    /// A reconciler asks the resolver about a record.
+    Asked {
+        /// The record.
         record: RecordId,
-        /// What had been asked for.
+        /// The fence that the question is about.
+        fence: Fence,
+    },
+    /// The program answered an attempt. The client may not have received the answer.
+    Answered {
+        /// The attempt.
+        attempt: Attempt,
+        /// The record.
+        record: RecordId,
+        /// Fingerprint of the request.
         fingerprint: Fingerprint,
         /// The answer.
         answer: Answer,
@@ -64,7 +72,7 @@ pub struct Transition {
     pub at: Timestamp,
     /// The record.
     pub record: RecordId,
-    /// What was called.
+    /// The call.
     pub call: StoreCall,
     /// The record before.
     pub before: Option<Record>,
@@ -72,7 +80,7 @@ pub struct Transition {
     pub after: Option<Record>,
 }
 
-/// A call at the store, with whoever made it.
+/// A call of the store, with the holder or the fence that it named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "named after the calls")]
 pub enum StoreCall {
@@ -83,44 +91,44 @@ pub enum StoreCall {
     Purge,
 }
 
-/// What a program told a client.
+/// The program's answer to an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The work was done for this attempt.
     First {
-        /// What it came to.
+        /// Its outcome.
         result: Outcome,
-        /// Whether the program said that it is stored.
+        /// True if the program reported it as stored.
         durable: bool,
     },
     /// The work was done before.
     Replay(Outcome),
-    /// Somebody is at it.
+    /// Another attempt is running.
     Running,
-    /// Nobody knows.
+    /// The outcome is unknown.
     Unknown,
-    /// The key was used for something else.
+    /// The key was used for another request.
     Mismatch,
     /// The key is past its retention.
     Expired,
     /// The store is unavailable; nothing was done.
     Unavailable,
-    /// The work was tried and nothing happened.
+    /// The work failed without an effect, and the key is free.
     Released,
-    /// The work was done, or begun, and what came of it does not count or is not known.
+    /// The work was begun, and its outcome does not count or is not known.
     NoWord,
 }
 
-/// A simulated outcome: enough to tell whose it is.
+/// A simulated outcome, which names its request and grant.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// For which record.
+    /// The record.
     pub record: RecordId,
-    /// For which request.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Under which fence it came about.
+    /// Fence of the grant that produced it.
     pub fence: Fence,
-    /// How it ended.
+    /// Success or failure.
     pub ended: Ended,
     /// The reply, as bytes.
     pub bytes: Vec<u8>,
@@ -141,24 +149,30 @@ impl History {
         self.0.lock().clone()
     }
 
-    /// How often a record went from one standing to another, for coverage.
+    /// Number of events that match, for coverage.
     pub fn count(&self, wanted: impl Fn(&Event) -> bool) -> u64 {
         self.0.lock().iter().filter(|event| wanted(event)).count() as u64
     }
 }
 
 impl Transition {
-    /// Where the record stood before the call, at the store's time.
+    /// True if the record is one of Onceward's own, such as a decision or a question's lease.
+    pub fn is_internal(&self) -> bool {
+        let record = self.after.as_ref().or(self.before.as_ref());
+        record.is_some_and(|record| record.scope.tenant() == INTERNAL_TENANT)
+    }
+
+    /// The record's state before the call, lapse and expiry included, at the store's time.
     pub fn standing_before(&self) -> Option<StateName> {
         self.before.as_ref().and_then(|record| record.standing(self.at))
     }
 
-    /// The state as it was written down before the call.
+    /// The stored state before the call.
     pub fn stored_before(&self) -> Option<StateName> {
         self.before.as_ref().map(|record| record.state.name())
     }
 
-    /// The state as it was written down after the call.
+    /// The stored state after the call.
     pub fn stored_after(&self) -> Option<StateName> {
         self.after.as_ref().map(|record| record.state.name())
     }
@@ -171,7 +185,7 @@ impl Transition {
     }
 }
 
-/// Short, because a history has hundreds of them; the state and the grant are what counts.
+/// Shows only the state and the grant, because a history has hundreds of transitions.
 impl fmt::Debug for Transition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short = |record: &Option<Record>| match record {

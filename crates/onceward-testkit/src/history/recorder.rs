@@ -1,4 +1,4 @@
-//! A store that writes down what every call did to its record.
+//! A store that records the effect of every call.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 
 use super::{Event, History, StoreCall, Transition};
 
-/// Records transitions. Right only where calls do not interleave: on one thread, over a
-/// store that answers without waiting, as in the simulator.
+/// A decorator that records transitions. It is exact only where calls do not interleave: on one
+/// thread, over a store that answers without waiting, as in the simulator.
 pub struct RecordingStore {
     inner: Arc<dyn FullStore>,
     clock: Arc<dyn Clock>,

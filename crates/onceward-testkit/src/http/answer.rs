@@ -1,4 +1,4 @@
-//! An answer, and what a case may demand of it.
+//! An answer, with the checks of the cases.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::client::Exchanged;
 use super::problem;
 use super::target::{InProgress, Mismatch, ReplayStatus, Target};
 
-/// An answer, and what a case may demand of it.
+/// An answer, with the checks of the cases.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -39,7 +39,7 @@ impl Answer {
         Ok(answer)
     }
 
-    /// The answer in the report: what tells the cases apart, and nothing secret.
+    /// The answer as the report shows it: nothing secret.
     pub(super) fn summary(&self) -> String {
         let mut text = format!("{}, {} bytes", self.status, self.body.len());
         for name in ["content-type", "retry-after"] {
@@ -78,12 +78,12 @@ impl Answer {
         self.json()?["code"].as_str().map(str::to_owned)
     }
 
-    /// It has this status.
+    /// Checks the status.
     pub(super) fn is(&self, status: u16) -> Verdict {
         self.that(self.status == status, &format!("status {status}"))
     }
 
-    /// It is a first answer: created, and no replay mark.
+    /// Checks that it is a first answer: created, and no replay mark.
     pub(super) fn is_first(&self) -> Verdict {
         self.is(self.target.expects.created)?;
         self.is_unmarked()
@@ -93,7 +93,7 @@ impl Answer {
         self.that(self.marks_seen().is_empty(), "no replay mark")
     }
 
-    /// It is a replay: marked with every mark, if there are any.
+    /// Checks that it is a replay: it has every replay mark of the server.
     pub(super) fn is_marked(&self) -> Verdict {
         for mark in &self.target.expects.replay_marks {
             let values: Vec<_> = self.headers.get_all(mark).iter().collect();
@@ -102,21 +102,21 @@ impl Answer {
         Ok(())
     }
 
-    /// It repeats a first answer: status, body and type, and marked.
+    /// Checks that it repeats a first answer: status, body, type, and the replay marks.
     pub(super) fn replays(&self, first: &Self) -> Verdict {
         self.is(first.replay_status())?;
         self.repeats(first)?;
         self.is_marked()
     }
 
-    /// It has the body and the type of the other one, byte for byte.
+    /// Checks that it has the body and the type of the other one, byte for byte.
     pub(super) fn repeats(&self, first: &Self) -> Verdict {
         let bytes = first.body.len();
         self.that(self.body == first.body, &format!("the same {bytes} bytes of body"))?;
         self.keeps("content-type", first)
     }
 
-    /// It has the same values of a header as the other one.
+    /// Checks that it has the same values of a header as the other one.
     pub(super) fn keeps(&self, name: &str, first: &Self) -> Verdict {
         let values = |answer: &Self| answer.headers.get_all(name).iter().cloned().collect();
         let (now, before): (Vec<_>, Vec<_>) = (values(self), values(first));
@@ -130,14 +130,14 @@ impl Answer {
         }
     }
 
-    /// It refuses, and says why if the server's errors have codes.
+    /// Checks that it is a refusal with this status, and with this code if the server has codes.
     pub(super) fn refuses(&self, status: u16, code: &str) -> Verdict {
         self.is(status)?;
         self.is_unmarked()?;
         if self.target.expects.problems { problem::check(self, code) } else { Ok(()) }
     }
 
-    /// It says that the key was used for another request.
+    /// Checks that it says: the key was used for another request.
     pub(super) fn is_mismatch(&self) -> Verdict {
         match self.target.expects.mismatch {
             Mismatch::Refused(status) => self.refuses(status, problem::MISMATCH),
@@ -145,7 +145,7 @@ impl Answer {
         }
     }
 
-    /// It says that the first request is still running.
+    /// Checks that it says: the first request is still running.
     pub(super) fn is_in_progress(&self) -> Verdict {
         match self.target.expects.in_progress {
             InProgress::Accepted => {
@@ -156,13 +156,13 @@ impl Answer {
         }
     }
 
-    /// It says that nobody knows what happened.
+    /// Checks that it says: the outcome is unknown.
     pub(super) fn is_unknown(&self) -> Verdict {
         self.refuses(409, problem::UNKNOWN)
     }
 
-    /// Whether the first request is said to be still running; without codes any 409 may
-    /// mean that.
+    /// True if it says that the first request is still running. Without codes any 409 may mean
+    /// that.
     pub(super) fn says_in_progress(&self) -> bool {
         let coded = self.target.expects.problems;
         match self.target.expects.in_progress {
@@ -172,7 +172,7 @@ impl Answer {
         }
     }
 
-    /// It contains neither the key nor the payload.
+    /// Checks that it contains neither the key nor the payload.
     pub(super) fn tells_no_secrets(&self) -> Verdict {
         let body = String::from_utf8_lossy(&self.body).into_owned();
         let headers = format!("{:?}", self.headers);
@@ -181,7 +181,7 @@ impl Answer {
         self.that(leaks == 0, "neither the key nor the payload in an error")
     }
 
-    /// Anything else that must hold of it.
+    /// Checks any other condition.
     pub(super) fn that(&self, holds: bool, expected: &str) -> Verdict {
         if holds { Ok(()) } else { Err(Stop::failed(expected, self.summary())) }
     }

@@ -1,4 +1,4 @@
-//! A request, put together step by step.
+//! A request of a case, and its builder.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,13 +11,13 @@ use super::client::{self, Wire};
 use super::raw;
 use super::target::{Headers, KeySyntax};
 
-/// Longest a server may take for one answer. Ours hold a client for five seconds while a
-/// store cannot take the completion.
+/// Time limit of one answer. Our servers hold a client for five seconds while a store cannot take
+/// the completion.
 const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(15);
-/// Shorter amounts turn up in answers by chance.
+/// Least length of a secret that is searched in answers. Shorter ones occur by chance.
 const CANARY_CHARS_MIN: usize = 6;
 
-/// A request, put together step by step.
+/// A request of a case, and its builder.
 #[derive(Clone)]
 pub(super) struct Ask<'a> {
     case: &'a Case,
@@ -31,7 +31,7 @@ pub(super) struct Ask<'a> {
     headers: Headers,
     content_type: String,
     body: Bytes,
-    /// What an error must not repeat.
+    /// Secrets that an error must not repeat.
     canaries: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Ask<'a> {
         if has_body { ask.amount(&canary_of(case)) } else { ask }
     }
 
-    /// With the key that the case calls so.
+    /// Sets the key, by the case's name for it.
     pub(super) fn key(self, name: &str) -> Self {
         let key = self.case.key(name);
         let ask = match self.case.expects().key_syntax {
@@ -65,12 +65,12 @@ impl<'a> Ask<'a> {
         ask.called(name)
     }
 
-    /// With a key in these very characters.
+    /// Sets the key to these characters.
     pub(super) fn key_text(self, text: &str) -> Self {
         self.key_bytes(text.as_bytes())
     }
 
-    /// With a key header of these very bytes; a second one is a second header line.
+    /// Adds a key header with these bytes. A second call adds a second header line.
     pub(super) fn key_bytes(mut self, bytes: &[u8]) -> Self {
         self.key.push(bytes.to_vec());
         self.canaries.push(String::from_utf8_lossy(bytes).trim_matches('"').to_owned());
@@ -78,7 +78,7 @@ impl<'a> Ask<'a> {
         self.called(&format!("of {length} bytes"))
     }
 
-    /// With the key's header name in other letters; needs [`Ask::send_raw`].
+    /// Writes the key's header name in other letters. Needs [`Ask::send_raw`].
     pub(super) fn key_header(mut self, name: &'static str) -> Self {
         self.key_header = name;
         self
@@ -89,27 +89,27 @@ impl<'a> Ask<'a> {
         self
     }
 
-    /// With the sample body for an amount, which is JSON text.
+    /// Sets the sample body for an amount, which is JSON text.
     pub(super) fn amount(mut self, amount: &str) -> Self {
         self.canaries.push(amount.to_owned());
         let body = (self.case.target.body)(amount);
         self.json(&body)
     }
 
-    /// With this JSON text as its body.
+    /// Sets the body to JSON text.
     pub(super) fn json(self, text: &str) -> Self {
         let text = text.to_owned();
         self.body("application/json", text)
     }
 
-    /// With any body.
+    /// Sets the body and its type.
     pub(super) fn body(mut self, content_type: &str, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self.content_type = content_type.to_owned();
         self
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub(super) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -120,19 +120,19 @@ impl<'a> Ask<'a> {
         self.header("X-Behave", how)
     }
 
-    /// From somebody else.
+    /// Sends it as another caller.
     pub(super) fn caller(mut self, caller: &Headers) -> Self {
         self.caller = caller.clone();
         self
     }
 
-    /// To another node.
+    /// Sends it to another node.
     pub(super) fn at(mut self, base: &str) -> Self {
         base.clone_into(&mut self.base);
         self
     }
 
-    /// With another path and query.
+    /// Sets path and query.
     pub(super) fn path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
@@ -152,7 +152,7 @@ impl<'a> Ask<'a> {
         answer
     }
 
-    /// Sends it without a word in the report.
+    /// Sends it without an entry in the report.
     pub(super) async fn quiet(self) -> Result<Answer, Stop> {
         let wire = self.wire()?;
         let answer = timeout(ANSWER_MAX, client::exchange(self.case.target.protocol, &wire)).await;
@@ -197,12 +197,12 @@ impl<'a> Ask<'a> {
             .map_err(|why| Stop::failed("a request that can be sent", why))
     }
 
-    /// What came back to it.
+    /// The answer to it.
     pub(super) fn answered(self, answer: client::Exchanged) -> Result<Answer, Stop> {
         Answer::new(answer, self.case.target.clone(), self.canaries, &self.case.seen)
     }
 
-    /// The request in the report. Neither keys nor credentials nor bodies are in it.
+    /// The request as the report shows it, without keys, credentials and bodies.
     fn line(&self) -> String {
         let behave = self.headers.iter().find(|(name, _)| name == "X-Behave");
         let behave = behave.map_or_else(String::new, |(_, how)| format!(", told {how:?}"));
@@ -231,7 +231,7 @@ impl Drop for Started {
     }
 }
 
-/// Whether a secret is long enough to be recognised in an answer.
+/// True if a secret is long enough to be recognised in an answer.
 pub(super) fn is_recognisable(canary: &str) -> bool {
     canary.len() >= CANARY_CHARS_MIN
 }

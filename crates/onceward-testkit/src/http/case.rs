@@ -1,4 +1,4 @@
-//! One case while it runs: who it asks, what it saw, and what it may say.
+//! A case of the suite: its entry in the list, and its state while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,27 +16,27 @@ use super::client::Protocol;
 use super::controls::{NotOffered, Trouble};
 use super::target::{Compares, Expectations, Handler, Mismatch, OutcomePolicy, Target};
 
-/// How long a case waits for something that must happen soon.
+/// Time limit of an event that a case waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it looks.
+/// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How a case ends: well, or with a reason to stop.
+/// Result of a case: passed, or the reason why it stopped.
 pub type Verdict = Result<(), Stop>;
 
-/// Why a case ends early.
+/// Reason why a case stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stop {
     /// The server did something else.
     Failed {
-        /// What the case expected.
+        /// Expected behaviour.
         expected: String,
-        /// What it saw.
+        /// Observed behaviour.
         seen: String,
     },
     /// The server does not promise this, or the suite cannot see it.
     Skipped(String),
-    /// It cannot be seen from outside; that fact of the store suite shows it.
+    /// It cannot be seen from outside. The named case of the store suite shows it.
     ProvedBy(&'static str),
 }
 
@@ -52,22 +52,22 @@ impl Stop {
     }
 }
 
-/// The parts of the suite, as in the protocol.
+/// Sections of the suite, as in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Section {
-    /// How keys are written.
+    /// Syntax of keys.
     Syntax,
-    /// What a retry gets.
+    /// Replays.
     Replay,
-    /// When a request is another request.
+    /// Other requests under a used key.
     Mismatch,
-    /// Several at once.
+    /// Concurrent requests.
     Concurrency,
-    /// What is kept of failures.
+    /// Failures and outages.
     Failures,
-    /// Whose key it is.
+    /// Tenants and callers.
     Scope,
-    /// How long it is kept.
+    /// Retention.
     Expiry,
 }
 
@@ -85,13 +85,13 @@ impl fmt::Display for Section {
     }
 }
 
-/// A case as it stands in the list.
+/// Entry of a case in the list.
 pub(super) struct CaseInfo {
     pub(super) section: Section,
     pub(super) name: &'static str,
-    /// Which document asks for it.
+    /// The document that requires it.
     pub(super) source: &'static str,
-    /// What it asks for.
+    /// The required behaviour.
     pub(super) expects: &'static str,
     pub(super) run: for<'a> fn(&'a Case) -> BoxFuture<'a, Verdict>,
 }
@@ -133,7 +133,7 @@ pub struct Case {
     keys: Mutex<BTreeMap<String, String>>,
 }
 
-/// What a case has seen so far.
+/// Observations of a case.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Its exchanges, without secrets.
@@ -142,7 +142,7 @@ pub(super) struct Seen {
     pub(super) ids: Mutex<BTreeSet<String>>,
 }
 
-/// How often the fixture ran for a case.
+/// Number of the fixture's runs for a case.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
     pub(super) started: u64,
@@ -161,7 +161,7 @@ impl Case {
         }
     }
 
-    /// What the server promises.
+    /// The server's promises.
     pub(super) fn expects(&self) -> &Expectations {
         &self.target.expects
     }
@@ -176,7 +176,7 @@ impl Case {
         Ask::new(self, method, path)
     }
 
-    /// The key behind a case's name for it: fresh in each run.
+    /// The key with this name in the case; a fresh one in each run.
     pub(super) fn key(&self, name: &str) -> String {
         self.keys.lock().entry(name.to_owned()).or_insert_with(fresh_uuid).clone()
     }
@@ -185,23 +185,23 @@ impl Case {
         (self.target.handler == Handler::Fixture).then_some(&self.probe)
     }
 
-    /// The case goes on only if the handler is our fixture.
+    /// Skips the case unless the handler is our fixture.
     pub(super) fn steers(&self) -> Verdict {
         self.only_if(self.target.handler == Handler::Fixture, "its handler cannot be steered")
     }
 
-    /// The case goes on only if the server promises something.
+    /// Skips the case unless a condition on the server's promises holds.
     pub(super) fn only_if(&self, promised: bool, otherwise: &str) -> Verdict {
         if promised { Ok(()) } else { Err(Stop::skipped(otherwise)) }
     }
 
-    /// The case goes on only if requests are compared at all.
+    /// Skips the case unless the server compares requests.
     pub(super) fn compares(&self) -> Verdict {
         let ignored = self.expects().mismatch == Mismatch::Ignored;
         self.only_if(!ignored, "it does not compare requests")
     }
 
-    /// The case goes on only if requests are compared by their meaning, at our routes.
+    /// Skips the case unless the server compares requests by their meaning, at our routes.
     pub(super) fn compares_meaning(&self) -> Verdict {
         self.compares()?;
         match self.expects().compares {
@@ -211,7 +211,7 @@ impl Case {
         }
     }
 
-    /// The case goes on only if outcomes are kept as `careful` says, and can be steered.
+    /// Skips the case unless outcomes are kept as by `careful`, and the handler can be steered.
     pub(super) fn keeps_carefully(&self) -> Verdict {
         let careful = self.expects().outcomes == OutcomePolicy::Careful;
         self.only_if(careful, "it does not say which answers it keeps")?;
@@ -222,7 +222,7 @@ impl Case {
         self.only_if(self.target.protocol == protocol, &format!("needs {protocol}"))
     }
 
-    /// The case goes on only if the suite can cause trouble, which it asks for later.
+    /// Skips the case unless the suite can cause trouble.
     pub(super) fn controls(&self) -> Verdict {
         self.only_if(self.target.controls.is_some(), "needs a fault hook")
     }
@@ -246,8 +246,8 @@ impl Case {
         self.heal().await;
     }
 
-    /// The handler has run so often for this case. Without our fixture these are the
-    /// distinct ids in answers: an execution whose answer nobody got is not seen.
+    /// Checks how often the handler has run for this case. Without our fixture this counts the
+    /// distinct ids in answers, so an execution whose answer was lost is not seen.
     pub(super) async fn ran(&self, times: u64) -> Verdict {
         let ran = match self.target.handler {
             Handler::Fixture => self.counts().await?.executions,
@@ -259,7 +259,7 @@ impl Case {
         Err(Stop::failed(format!("{times} executions"), format!("{ran} executions")))
     }
 
-    /// What the fixture counted for this case.
+    /// The fixture's counts for this case.
     pub(super) async fn counts(&self) -> Result<Counts, Stop> {
         let answer = self.ask(Method::GET, &format!("/_probe/{}", self.probe)).quiet().await?;
         let count = |name: &str| answer.json().and_then(|json| json[name].as_u64());

@@ -1,4 +1,4 @@
-//! Several at once.
+//! Cases: concurrent requests.
 
 use std::time::{Duration, Instant};
 
@@ -54,10 +54,10 @@ pub(super) const PROVED_BY_STORES: [&str; 2] = [
     "stale_owner_can_neither_renew_nor_release_after_takeover",
 ];
 
-/// How far apart latecomers arrive, and how many.
+/// Distance and number of late requests.
 const LATE_EVERY: Duration = Duration::from_millis(1);
 const LATE_COMERS: u32 = 60;
-/// A busy machine's delay of an answer that was due.
+/// Allowance for a busy machine, beyond the time when an answer is due.
 const SLACK: Duration = Duration::from_secs(2);
 
 async fn twenty_at_once_run_once(case: &Case) -> Verdict {

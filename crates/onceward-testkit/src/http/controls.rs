@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use crate::clock::ManualClock;
 use crate::faulty::{Call, Fault, FaultyStore};
 
-/// Something that goes wrong.
+/// A failure that the suite can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
@@ -24,12 +24,12 @@ pub enum Trouble {
     SettleReplyLost,
     /// The next settlement is applied and its reply never comes.
     SettleHangs,
-    /// That much time passes on the store's clock.
+    /// The store's clock advances by this time.
     TimePasses(Duration),
     /// The server dies with all that it was doing, and is back at the same address on the
     /// same store when this returns.
     Crash,
-    /// The gateway finds nobody at its upstream's address, until healed.
+    /// The gateway's upstream refuses connections, until healed.
     UpstreamRefuses,
 }
 

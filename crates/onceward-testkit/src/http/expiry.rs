@@ -1,4 +1,4 @@
-//! How long answers are kept.
+//! Cases: retention of outcomes.
 
 use super::case::{Case, Verdict, cases};
 use super::controls::Trouble;

@@ -1,4 +1,4 @@
-//! What is kept of failures, and what trouble may not do.
+//! Cases: failures of the handler, and outages.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ cases! { Failures;
     an_answer_that_is_too_large_is_marked, "seed 003",
         "the first caller gets all of it, retries the marker; runs once";
     a_refused_upstream_frees_the_key, CAREFUL,
-        "nobody at the upstream: nothing happened, the key is free";
+        "the upstream refuses the connection: nothing happened, the key is free";
     a_reset_upstream_is_unknown, CAREFUL,
         "a reset after bytes were sent: unknown, nothing runs again";
     a_silent_upstream_is_unknown, CAREFUL,
@@ -287,7 +287,7 @@ async fn lapses(case: &Case, ran: u64) -> Verdict {
     }
 }
 
-/// Somebody holds the key, and what came of it is not known.
+/// Checks that the key is held and its outcome is unknown.
 fn is_held(answer: &Answer) -> Verdict {
     if answer.says_in_progress() { answer.is_in_progress() } else { answer.is_unknown() }
 }
@@ -318,7 +318,7 @@ async fn freed(case: &Case, status: u16, how: &str) -> Verdict {
     case.ran(2).await
 }
 
-/// The handler says that nobody knows, which a rollback does.
+/// The handler says that the outcome is unknown. In a transaction a rollback follows.
 async fn says_unknown(case: &Case, how: &str) -> Verdict {
     match case.expects().lapse {
         Lapse::RolledBack => freed(case, 500, how).await,

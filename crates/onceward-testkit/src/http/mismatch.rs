@@ -1,4 +1,4 @@
-//! When a request is another request.
+//! Cases: other requests under a used key.
 
 use http::Method;
 
@@ -188,7 +188,7 @@ async fn a_mismatch_is_told_while_the_first_is_running(case: &Case) -> Verdict {
     case.until_started(1).await?;
     let other = || case.post().key("k").amount("101");
     if case.expects().lapse == Lapse::RolledBack {
-        // Nobody looks into a transaction: it is told once that is over.
+        // A running transaction is not visible, so the refusal comes when it has ended.
         case.until_settled(other()).await?.is_mismatch()?;
     } else {
         other().send().await?.is_mismatch()?;

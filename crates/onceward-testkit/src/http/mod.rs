@@ -1,4 +1,4 @@
-//! The black-box suite: does a server keep what the `Idempotency-Key` header promises?
+//! The black-box suite: checks that a server keeps the promises of the `Idempotency-Key` header.
 //!
 //! It takes a base URL and works against any server. A [`Target`] says where the server is
 //! and which [`Expectations`] it sets; a case that the server does not promise is skipped
@@ -47,8 +47,8 @@ pub use target::{
 
 use case::CaseInfo;
 
-/// Longest a case may take: the largest bursts take seconds on a busy machine, and a server
-/// that never answers must not hold up the others.
+/// Time limit of a case. The largest bursts take seconds on a busy machine, and a server that
+/// never answers must not hold up the other cases.
 const CASE_MAX: Duration = Duration::from_secs(120);
 
 /// Runs the cases whose name or section contains `filter`, one after the other.
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(names.len(), names.iter().collect::<BTreeSet<_>>().len());
     }
 
-    /// A case that is written and not listed would never run.
+    /// A case that is not listed would never run.
     #[test]
     fn every_case_is_in_its_list() {
         for source in [
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// What is proved elsewhere must be there.
+    /// The cases of the store suite that stand in for others must exist.
     #[test]
     fn what_is_proved_by_the_store_suite_exists_there() {
         let facts = include_str!("../conformance/cases.rs");

@@ -16,10 +16,10 @@ pub(super) const QUOTA: &str = "IDEMPOTENCY_QUOTA_EXCEEDED";
 pub(super) const STORE_DOWN: &str = "IDEMPOTENCY_STORE_UNAVAILABLE";
 pub(super) const TOO_LARGE: &str = "REQUEST_TOO_LARGE";
 
-/// Codes of which the client may send the same key again, after `Retry-After`.
+/// Codes after which the client may send the same key again, after `Retry-After`.
 const SAME_KEY_LATER: [&str; 3] = [IN_PROGRESS, QUOTA, STORE_DOWN];
 
-/// It is a problem with this code, whole and without secrets.
+/// Checks that it is a complete problem with this code, without secrets.
 pub(super) fn check(answer: &Answer, code: &str) -> Verdict {
     let is_problem = answer.header("content-type").is_some_and(is_problem_json);
     answer.that(is_problem, "application/problem+json")?;
@@ -56,7 +56,7 @@ fn members(answer: &Answer, problem: &Value) -> Verdict {
     Ok(())
 }
 
-/// What the client is told to do.
+/// Checks the advice to the client.
 fn advice(answer: &Answer, problem: &Value, code: &str) -> Verdict {
     if SAME_KEY_LATER.contains(&code) {
         answer.that(problem["retryable"] == true, "`retryable` true")?;
@@ -68,7 +68,7 @@ fn advice(answer: &Answer, problem: &Value, code: &str) -> Verdict {
     answer.that(said_no, "`same_key` false")
 }
 
-/// It says how many seconds to wait.
+/// Checks that it has `Retry-After` in seconds.
 pub(super) fn has_retry_after(answer: &Answer) -> Verdict {
     let seconds = answer.header("retry-after").and_then(|text| text.parse::<u32>().ok());
     answer.that(seconds.is_some(), "Retry-After in seconds")

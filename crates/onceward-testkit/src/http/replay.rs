@@ -1,4 +1,4 @@
-//! What a retry gets.
+//! Cases: replays.
 
 use http::Method;
 
@@ -124,7 +124,7 @@ async fn an_empty_200_is_stored(case: &Case) -> Verdict {
 }
 
 async fn a_chunked_answer_replays_whole(case: &Case) -> Verdict {
-    // Whether the first comes in chunks as well is up to whoever kept it.
+    // The first answer may come in chunks or whole, as the server likes.
     let (first, again) = steered(case, "chunked").await?;
     well_framed(case, &first)?;
     well_framed(case, &again)
@@ -172,7 +172,7 @@ async fn goes_to_the_first_only(case: &Case, header: &str) -> Verdict {
     again.that(!again.headers.contains_key(header), &format!("no {header} in a replay"))
 }
 
-/// A first answer that was steered, and its replay; both as they must be.
+/// Sends a steered request and its retry, and checks both answers.
 async fn steered(case: &Case, how: &str) -> Result<(Answer, Answer), Stop> {
     case.steers()?;
     first_and_replay(case, how).await

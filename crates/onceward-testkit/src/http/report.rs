@@ -1,4 +1,4 @@
-//! What a run came to.
+//! The report of a run.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::target::Target;
 /// At most so many exchanges are shown of a failed case: the last ones.
 const EXCHANGES_SHOWN: usize = 8;
 
-/// What a run came to. Displays as a table.
+/// The report of a run. Displays as a table.
 #[derive(Debug)]
 pub struct Report {
     title: String,
@@ -21,29 +21,29 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Line {
     pub(super) info: &'static CaseInfo,
-    /// How it ended.
+    /// Its result.
     pub outcome: Outcome,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
 }
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server does what the case asks for.
+    /// The server behaves as required.
     Passed,
-    /// It does something else.
+    /// The server behaves otherwise.
     Failed {
-        /// What the case expected.
+        /// Expected behaviour.
         expected: String,
-        /// What it saw.
+        /// Observed behaviour.
         seen: String,
         /// The exchange up to there, without keys, credentials and bodies.
         exchanges: Vec<String>,
     },
     /// The server does not promise it, or the suite cannot see it.
     Skipped(String),
-    /// That fact of the store suite shows it.
+    /// The named case of the store suite shows it.
     ProvedBy(&'static str),
 }
 
@@ -73,17 +73,17 @@ impl Line {
         self.info.section
     }
 
-    /// Which document asks for it.
+    /// The document that requires it.
     pub fn source(&self) -> &'static str {
         self.info.source
     }
 
-    /// What it asks for.
+    /// The required behaviour.
     pub fn expectation(&self) -> &'static str {
         self.info.expects
     }
 
-    /// Whether the server did something else.
+    /// True if the server behaved otherwise.
     pub fn has_failed(&self) -> bool {
         matches!(self.outcome, Outcome::Failed { .. })
     }
@@ -100,18 +100,17 @@ impl Report {
         &self.lines
     }
 
-    /// How a case ended.
+    /// Returns the result of a case.
     pub fn outcome_of(&self, name: &str) -> Option<&Outcome> {
         self.lines.iter().find(|line| line.name() == name).map(|line| &line.outcome)
     }
 
-    /// The cases in which the server did something else.
+    /// The cases that failed.
     pub fn failures(&self) -> impl Iterator<Item = &Line> {
         self.lines.iter().filter(|line| line.has_failed())
     }
 
-    /// Whether cases ran and none failed. Skipped ones do not count either way, and a
-    /// report without any passed case shows nothing.
+    /// True if at least one case passed and none failed. Skipped cases do not count.
     pub fn is_clean(&self) -> bool {
         self.failures().next().is_none() && self.counts().passed > 0
     }
@@ -142,7 +141,7 @@ struct Counts {
     proved: usize,
 }
 
-/// Prints reports, and tells which cases none of them shows, in the order of their names.
+/// Prints reports, and returns the cases that none of them shows, in the order of their names.
 ///
 /// # Panics
 ///

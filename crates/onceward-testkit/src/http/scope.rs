@@ -1,4 +1,4 @@
-//! Whose key it is, and what errors tell.
+//! Cases: tenants and callers, and the contents of errors.
 
 use std::collections::BTreeMap;
 

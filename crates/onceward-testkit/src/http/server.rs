@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::client::Protocol;
 
-/// A server on a port of its own. Dropped, it takes no more connections.
+/// A server on its own port. Dropping it ends the accepting of connections.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -81,7 +81,7 @@ impl MortalServer {
         Ok(Self { address, live: Box::new(live), life })
     }
 
-    /// Drops every task of the server where it stands, and starts it again.
+    /// Drops every task of the server, and starts it again.
     ///
     /// # Panics
     /// When the port is taken meanwhile.
@@ -116,7 +116,7 @@ impl std::fmt::Debug for MortalServer {
 
 impl Life {
     fn end(self) {
-        // Only a thread that has ended already does not listen.
+        // Fails only if the thread has ended already.
         self.end.send(()).ok();
         self.thread.join().ok();
     }
@@ -190,7 +190,7 @@ async fn serve<H: Handle>(protocol: Protocol, stream: TcpStream, handler: H) {
         async move { Ok::<_, Infallible>(handler.answer(request).await) }
     });
     let io = TokioIo::new(stream);
-    // A connection that breaks is the client's affair.
+    // A broken connection is the client's error.
     match protocol {
         Protocol::Http1 => http1::Builder::new().serve_connection(io, service).await.ok(),
         Protocol::Http2 => {

@@ -1,4 +1,4 @@
-//! How keys are written.
+//! Cases: syntax of keys.
 
 use super::answer::Answer;
 use super::case::{Case, Stop, Verdict, cases, fresh_uuid};

@@ -1,4 +1,4 @@
-//! The server under test, and what it promises.
+//! The server under test, and its promises.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ pub type Headers = Vec<(String, String)>;
 /// The server under test. The fields are public: take a profile and change what differs.
 #[derive(Clone)]
 pub struct Target {
-    /// What the report calls it.
+    /// Its name in the report.
     pub name: String,
     /// `http://host:port`.
     pub base: String,
     /// The base of a second node on the same store.
     pub peer: Option<String>,
-    /// How to talk to it.
+    /// The HTTP version for it.
     pub protocol: Protocol,
     /// The path of a POST that creates something.
     pub create: String,
     /// A request body for an amount, which is given as JSON text (`100`, `1e2`, `"1"`).
     pub body: fn(amount: &str) -> String,
-    /// What is behind the idempotency: our fixture, or anything else.
+    /// The handler behind the idempotency: our fixture, or another one.
     pub handler: Handler,
-    /// Sent with every request: who the first caller is.
+    /// Headers of the first caller, sent with every request.
     pub caller: Headers,
     /// Another token of the first caller.
     pub caller_renewed: Option<Headers>,
@@ -41,13 +41,13 @@ pub struct Target {
     pub bad_tenant: Option<Headers>,
     /// A caller with a quota of new keys that may be used up.
     pub flood: Option<Flood>,
-    /// What it promises.
+    /// Its promises.
     pub expects: Expectations,
-    /// How to cause trouble, for our own servers.
+    /// Controls for causing trouble, for our own servers.
     pub controls: Option<Arc<dyn Controls>>,
 }
 
-/// What the server runs when it executes a request.
+/// The handler that the server runs for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handler {
     /// Our [`fixture`](super::fixture): headers steer it, and it counts its executions.
@@ -59,71 +59,71 @@ pub enum Handler {
 /// A caller whose quota the suite may use up.
 #[derive(Debug, Clone)]
 pub struct Flood {
-    /// Who it is.
+    /// Its headers.
     pub caller: Headers,
-    /// How many new keys it may use before it is told to wait.
+    /// Number of new keys that it may use before it is refused.
     pub keys_max: usize,
 }
 
-/// What a server promises. [`Expectations::default`] is what Onceward promises by default.
+/// Promises of a server. [`Expectations::default`] has those of Onceward's default settings.
 #[derive(Debug, Clone)]
 pub struct Expectations {
     /// Status of a first answer that created something.
     pub created: u16,
-    /// Whether a request needs a key.
+    /// Rule for requests without a key.
     pub key: KeyRule,
-    /// How keys are read.
+    /// Syntax of keys.
     pub key_syntax: KeySyntax,
     /// Longest key, if it refuses longer ones by 400.
     pub key_chars_max: Option<usize>,
-    /// Whether empty keys are refused by 400.
+    /// True if empty keys are refused by 400.
     pub refuses_empty_keys: bool,
-    /// What becomes of another request under a used key.
+    /// Answer to another request under a used key.
     pub mismatch: Mismatch,
-    /// What makes a request another request.
+    /// Parts of a request that are compared.
     pub compares: Compares,
     /// The status of a replay.
     pub replay_status: ReplayStatus,
     /// Headers that say `true` on replays and are absent otherwise.
     pub replay_marks: Vec<String>,
-    /// What becomes of a request while the first is running.
+    /// Answer to a request while the first is running.
     pub in_progress: InProgress,
-    /// Whether its errors are problem+json with codes, as Onceward's.
+    /// True if its errors are problem+json with codes, as Onceward's are.
     pub problems: bool,
-    /// Which answers are kept.
+    /// Answers that are stored.
     pub outcomes: OutcomePolicy,
-    /// What a 500 of the handler means.
+    /// Meaning of a 500 of the handler.
     pub server_errors: ServerErrors,
-    /// Whether the handler may say `Onceward-Outcome` in its answer.
+    /// True if the handler may say `Onceward-Outcome` in its answer.
     pub outcome_header: bool,
     /// Largest request body, if larger ones are refused by 413.
     pub request_bytes_max: Option<usize>,
     /// Largest answer that is kept, if larger ones are marked as not replayable.
     pub response_bytes_max: Option<usize>,
-    /// What becomes of a claim whose owner died.
+    /// State of a claim whose owner died.
     pub lapse: Lapse,
-    /// How long a claim lasts.
+    /// Length of a lease.
     pub lease: Duration,
-    /// How long answers are kept.
+    /// Retention of outcomes.
     pub ttl: Duration,
-    /// What becomes of a key after that.
+    /// State of a key after its retention.
     pub expiry: Expiry,
-    /// Whether records survive a restart of the server.
+    /// True if records survive a restart of the server.
     pub survives_restarts: bool,
-    /// Whether the server runs the handler itself or forwards to it.
+    /// Place of the handler: in the server, or behind it.
     pub role: Role,
 }
 
-/// Whether a request needs a key.
+/// Rule for requests without a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRule {
-    /// Without one it is refused by 400.
+    /// They are refused by 400.
     Required,
-    /// Without one it runs each time.
+    /// They run each time.
     Optional,
 }
 
-/// How keys are read.
+/// Syntax of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeySyntax {
     /// Quoted keys strictly as structured-field strings, others as they are; `"k"` is `k`.
@@ -134,7 +134,7 @@ pub enum KeySyntax {
     Opaque,
 }
 
-/// What becomes of another request under a used key.
+/// Answer to another request under a used key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mismatch {
     /// It is refused with this status.
@@ -143,7 +143,7 @@ pub enum Mismatch {
     Ignored,
 }
 
-/// What makes a request another request.
+/// Parts of a request that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compares {
     /// Method, path, query, media type and the body's meaning.
@@ -163,52 +163,52 @@ pub enum ReplayStatus {
     Ok,
 }
 
-/// What becomes of a request while the first is running.
+/// Answer to a request while the first is running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InProgress {
     /// 409 at once.
     Reject,
-    /// It waits that long at most, then 409.
+    /// The answer waits for the first request for at most this time, then 409.
     Wait(Duration),
-    /// 202 with the place of the operation's status.
+    /// 202 with the location of the operation's status.
     Accepted,
 }
 
-/// Which answers are kept.
+/// Answers that are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutcomePolicy {
-    /// What is deterministic is kept; 401, 403, 408 and 429 are not.
+    /// Deterministic ones; 401, 403, 408 and 429 are not.
     Careful,
     /// Nothing is promised.
     Unstated,
 }
 
-/// What a 500 of the handler means.
+/// Meaning of a 500 of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerErrors {
-    /// It is kept and replayed.
+    /// It is stored and replayed.
     Kept,
     /// The key is free again.
     Released,
-    /// Nobody knows what happened.
+    /// The outcome is unknown.
     Unknown,
     /// Nothing is promised.
     Unstated,
 }
 
-/// What becomes of a claim whose owner died.
+/// State of a claim whose owner died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lapse {
     /// The outcome is unknown.
     Unknown,
-    /// The next one runs again.
+    /// The next request runs again.
     Takeover,
-    /// It never was: handlers run in a transaction, which ends with their process. The same
-    /// goes for a handler that panics or says that nobody knows.
+    /// Absent: handlers run in a transaction, which ends with their process. A handler that panics
+    /// or says *unknown* leaves nothing either.
     RolledBack,
 }
 
-/// What becomes of a key after its time.
+/// State of a key after its retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// It is new.
@@ -217,14 +217,14 @@ pub enum Expiry {
     Tombstone,
 }
 
-/// Whether the server runs the handler itself or forwards to it.
+/// Place of the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The handler is in the same process.
     Library,
     /// The handler is behind a connection.
     Gateway {
-        /// How long the gateway waits for it.
+        /// The gateway's time limit for its response.
         timeout: Duration,
     },
 }
@@ -259,8 +259,8 @@ impl Default for Expectations {
 }
 
 impl Expectations {
-    /// What seed 003 says of its production mode: 201, then 200 with one mark; 409 for
-    /// another request, compared byte by byte, and for one that is still running.
+    /// Those of the orders service of seed 003 in its production mode: 201, then 200 with one mark;
+    /// 409 for another request, compared byte by byte, and for one that is still running.
     fn seed_003() -> Self {
         Self {
             key: KeyRule::Optional,
@@ -285,8 +285,8 @@ const TENANT_B: &str = "7f1f0a60-6f55-4c0f-8a7e-5a3f3c1d9b42";
 
 impl Target {
     /// One of our own servers, around [`fixture`](super::fixture), with the default
-    /// settings: the tenant is in `X-Tenant-ID`, the caller in `X-Caller`, and whoever has
-    /// no `Authorization` is refused by
+    /// settings: the tenant is in `X-Tenant-ID`, the caller in `X-Caller`, and a
+    /// request without `Authorization` is refused by
     /// [`refuse_anonymous`](super::fixture::refuse_anonymous) before anything else.
     pub fn onceward(base: impl Into<String>) -> Self {
         Self {
@@ -341,8 +341,8 @@ impl Target {
         target
     }
 
-    /// The orders service in its easy mode: a key is required and stands for the order,
-    /// whoever sends it with whatever amount.
+    /// The orders service in its easy mode: a key is required and stands for the order, for every
+    /// sender and every amount.
     pub fn orders_easy(base: impl Into<String>) -> Self {
         let mut target = Self::orders(base);
         target.name = "orders, easy".into();

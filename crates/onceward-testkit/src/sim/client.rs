@@ -1,4 +1,4 @@
-//! A client: retries with the same key until it knows.
+//! A client: retries with the same key until it has an answer.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::history::{Answer, Event};
 /// Most attempts a client makes at one intent.
 const ATTEMPTS_MAX: usize = 12;
 
-/// Has its intents carried out, one after the other.
+/// Sends its intents, one after the other.
 pub(super) async fn run(world: Arc<World>) {
     for _ in 0..world.plan.intents {
         sleep(world.dice.millis(0..world.lease_ms())).await;
         let intent = intent(&world);
         for attempt in 0..ATTEMPTS_MAX {
             match send(&world, &intent).await {
-                // Mostly content, sometimes asking once more.
+                // Usually the end; sometimes it retries although it has its answer.
                 Some(Answer::First { .. } | Answer::Replay(_)) if world.dice.chance(0.7) => break,
                 Some(Answer::Mismatch | Answer::Expired) => break,
                 Some(Answer::Unknown) if attempt > 4 => break,
@@ -30,7 +30,7 @@ pub(super) async fn run(world: Arc<World>) {
     }
 }
 
-/// An intent under one of the shared keys; now and then a client changes its request.
+/// An intent under one of the shared keys. In one of ten the request differs.
 fn intent(world: &World) -> Intent {
     let key = world.dice.index(world.plan.keys);
     let version = u8::from(world.dice.chance(0.1));
@@ -41,7 +41,7 @@ fn intent(world: &World) -> Intent {
     Intent::new(scope, name, Fingerprint::of_parts(&[&[version]]))
 }
 
-/// One attempt: `None` if the answer did not come in time.
+/// Sends one attempt. `None` if no answer came in time.
 async fn send(world: &Arc<World>, intent: &Intent) -> Option<Answer> {
     let record = Identity::unkeyed().record_id(&intent.scope, &intent.key);
     let attempt = world.next_attempt();

@@ -1,13 +1,9 @@
-//! Where effects take place: the business's own books, independent of any store.
+//! The ledger: effects take place in it, independent of any store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use onceward_core::{
-    BoxError, Ended, Fence, Finding, Fingerprint, OperationId, Record, RecordId, Resolver, Since,
-    Verdict,
-};
+use onceward_core::{Ended, Fence, Fingerprint, OperationId, Record, RecordId, Verdict};
 use parking_lot::Mutex;
 
 use super::node;
@@ -23,25 +19,25 @@ pub(super) struct Effect {
     pub(super) attempt: Attempt,
 }
 
-/// What the ledger says to an effect.
+/// The ledger's answer to an effect.
 #[derive(Debug, Clone)]
 pub(super) enum Booked {
-    /// It took place, now or (in a ledger that recognises operations) before.
+    /// It took place, now or earlier (in a ledger that recognises operations).
     Yes(Outcome),
     /// It is refused for good: its fence is too low, or the operation was closed.
     Refused,
 }
 
-/// How careful the business is itself.
+/// Protection of the ledger itself against repeated effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Care {
-    /// It books whatever arrives.
+    /// It books every effect that arrives.
     None,
-    /// It refuses lower fences and books each operation once: what takeover asks for.
+    /// It refuses lower fences and books each operation once, as takeover requires.
     FencedAndIdempotent,
 }
 
-/// The business's books.
+/// The ledger.
 #[derive(Debug, Clone)]
 pub(super) struct Ledger {
     care: Care,
@@ -51,10 +47,10 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct Books {
-    booked: HashMap<(RecordId, Fence), Outcome>,
     by_operation: HashMap<OperationId, Outcome>,
     highest: HashMap<RecordId, Fence>,
-    closed: HashSet<(RecordId, Fence)>,
+    /// The highest fence of each record whose operation was closed.
+    closed: HashMap<RecordId, Fence>,
 }
 
 impl Ledger {
@@ -62,10 +58,10 @@ impl Ledger {
         Self { care, books: Arc::default(), history }
     }
 
-    /// An effect arrives.
+    /// Books an effect, or refuses it.
     pub(super) fn book(&self, effect: &Effect) -> Booked {
         let mut books = self.books.lock();
-        if books.closed.contains(&(effect.record, effect.fence)) {
+        if books.closed.get(&effect.record).is_some_and(|closed| effect.fence <= *closed) {
             return Booked::Refused;
         }
         if self.care == Care::FencedAndIdempotent {
@@ -85,7 +81,6 @@ impl Ledger {
             ended: Ended::Completed,
             bytes: node::reply_bytes(effect, Ended::Completed),
         };
-        books.booked.insert((effect.record, effect.fence), outcome.clone());
         books.by_operation.insert(effect.operation, outcome.clone());
         let Effect { record, fence, attempt, .. } = *effect;
         self.history.push(Event::Effect { record, fence, attempt });
@@ -93,22 +88,16 @@ impl Ledger {
     }
 }
 
-/// Asks the ledger, and where it finds nothing has it refuse the operation from now on: only
-/// then is "it did not happen" true for good.
-#[async_trait]
-impl Resolver for Ledger {
-    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
+impl Ledger {
+    /// Returns whether an operation took place. If not, it closes the operation for this fence and
+    /// lower ones, so that "it did not happen" stays true.
+    pub(super) fn look_up(&self, record: &Record) -> Verdict {
         let mut books = self.books.lock();
-        let key = (record.id, record.fence);
-        if let Some(outcome) = books.booked.get(&key) {
-            return Ok(Verdict::Happened(node::stored(outcome)).into());
+        if let Some(outcome) = books.by_operation.get(&record.operation) {
+            return Verdict::Happened(node::stored(outcome));
         }
-        books.closed.insert(key);
-        Ok(Verdict::DidNotHappen.into())
-    }
-
-    /// It books every effect there is.
-    fn since(&self) -> Since {
-        Since::Always
+        let closed = books.closed.entry(record.id).or_default();
+        *closed = record.fence.max(*closed);
+        Verdict::DidNotHappen
     }
 }

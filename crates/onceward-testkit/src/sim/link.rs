@@ -1,4 +1,5 @@
-//! The network: every message may be lost, late or doubled, and goes on without its sender.
+//! The network between nodes and store. A message may be lost, late or doubled, and travels on
+//! when its sender has died.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use onceward_core::{
 };
 use tokio::sync::oneshot;
 
+use super::mutant;
 use super::node::Health;
 use super::world::World;
 
@@ -26,6 +28,9 @@ enum Message {
     Claim(ClaimRequest),
     Renew(RenewRequest),
     Settle(SettleRequest),
+    Get(RecordId),
+    List(Query),
+    Resolve(ResolveRequest),
 }
 
 #[derive(Debug)]
@@ -33,6 +38,9 @@ enum Reply {
     Claim(Claim),
     Renew(Fenced<Lease>),
     Settle(Fenced<()>),
+    Get(Option<Box<Record>>),
+    List(Page),
+    Resolve(Fenced<()>),
 }
 
 impl Link {
@@ -45,7 +53,7 @@ impl Link {
         self.health.gate().await;
         match answer {
             Ok(answer) => answer,
-            // Lost: some connections notice, others leave the caller to its time-out.
+            // Lost: some connections notice, with others the caller waits for its timeout.
             Err(_) if self.world.dice.chance(0.5) => {
                 Err(error(StoreErrorKind::Unavailable, Effect::MayHaveBeenApplied))
             }
@@ -71,7 +79,7 @@ async fn deliver(
         let (world, message) = (Arc::clone(&world), message.clone());
         tokio::spawn(async move {
             tokio::time::sleep(world.dice.millis(1..world.lease_ms() * 2)).await;
-            let _to_nobody = apply(&world, message).await;
+            let _reply_is_lost = apply(&world, message).await;
         });
     }
     let answer = apply(&world, message).await;
@@ -87,6 +95,9 @@ async fn apply(world: &World, message: Message) -> Result<Reply, StoreError> {
         Message::Claim(request) => world.store.claim(&request).await.map(Reply::Claim),
         Message::Renew(request) => world.store.renew(&request).await.map(Reply::Renew),
         Message::Settle(request) => world.store.settle(&request).await.map(Reply::Settle),
+        Message::Get(id) => world.store.get(&id).await.map(|it| Reply::Get(it.map(Box::new))),
+        Message::List(query) => world.store.list(&query).await.map(Reply::List),
+        Message::Resolve(request) => world.store.resolve(&request).await.map(Reply::Resolve),
     }
 }
 
@@ -98,7 +109,7 @@ fn error(kind: StoreErrorKind, effect: Effect) -> StoreError {
 impl Store for Link {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
         match self.send(Message::Claim(request.clone())).await? {
-            Reply::Claim(claim) => Ok(claim),
+            Reply::Claim(claim) => Ok(mutant::question_granted(&self.world, request, claim)),
             other => unreachable!("{other:?} in reply to a claim"),
         }
     }
@@ -118,19 +129,27 @@ impl Store for Link {
     }
 }
 
-/// Operators are not at the mercy of this network.
 #[async_trait]
 impl StoreAdmin for Link {
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        self.world.store.get(id).await
+        match self.send(Message::Get(*id)).await? {
+            Reply::Get(record) => Ok(record.map(|record| *record)),
+            other => unreachable!("{other:?} in reply to a look-up"),
+        }
     }
 
     async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        self.world.store.list(query).await
+        match self.send(Message::List(query.clone())).await? {
+            Reply::List(page) => Ok(page),
+            other => unreachable!("{other:?} in reply to a listing"),
+        }
     }
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
-        self.world.store.resolve(request).await
+        match self.send(Message::Resolve(request.clone())).await? {
+            Reply::Resolve(fenced) => Ok(fenced),
+            other => unreachable!("{other:?} in reply to evidence"),
+        }
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

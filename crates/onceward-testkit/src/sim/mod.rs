@@ -1,10 +1,11 @@
-//! The simulator: the engine as it runs in production, on several nodes, against everything
-//! that can go wrong between them, in simulated time.
+//! The simulator: runs the production engine and reconciler on several nodes, in simulated time,
+//! with lost messages, crashes, pauses and jumping clocks.
 //!
-//! A seed decides all: how many nodes and clients, the policy, the rates of faults, and
-//! every single throw. [`run`] gives the report of one seed; the program `onceward-sim`
+//! A seed decides everything: the number of nodes and clients, the policy, the rates of faults,
+//! and every random choice. [`run`] returns the report of one seed; the program `onceward-sim`
 //! runs many.
 
+mod authority;
 mod client;
 mod ledger;
 mod link;
@@ -20,18 +21,18 @@ use crate::history::{Event, Violation};
 pub use mutant::Mutant;
 pub use plan::Plan;
 
-/// What one seed came to.
+/// Report of one seed.
 #[derive(Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// What the seed decided.
+    /// The conditions that the seed chose.
     pub plan: Plan,
-    /// All that happened.
+    /// The history.
     pub events: Vec<Event>,
-    /// What should not have happened.
+    /// Invariants that did not hold.
     pub violations: Vec<Violation>,
-    /// How often each kind of fault or situation occurred.
+    /// Number of occurrences of each fault and situation.
     pub coverage: Coverage,
 }
 
@@ -46,11 +47,11 @@ impl Report {
     }
 }
 
-/// How often each kind of fault or situation occurred.
+/// Number of occurrences of each fault and situation.
 pub type Coverage = BTreeMap<&'static str, u64>;
 
-/// What a long run must have met, or it proves nothing.
-pub const SITUATIONS: [&str; 48] = [
+/// Faults and situations that must occur in a long run, or it proves nothing.
+pub const SITUATIONS: [&str; 59] = [
     "answer to a client lost",
     "answer: done",
     "answer: done, not yet stored",
@@ -83,6 +84,15 @@ pub const SITUATIONS: [&str; 48] = [
     "node crashed",
     "node stood still",
     "outcome dropped, tombstone kept",
+    "question to the resolver lost",
+    "reconciler asked",
+    "reconciler: did not happen",
+    "reconciler: happened",
+    "reconciler: not due",
+    "reconciler: over budget",
+    "reconciler: round failed",
+    "reconciler: settled elsewhere",
+    "reconciler: still unknown",
     "released after a takeover",
     "renewal applied",
     "renewal refused",
@@ -92,6 +102,8 @@ pub const SITUATIONS: [&str; 48] = [
     "request to the store lost",
     "resolved: did not happen",
     "resolved: happened",
+    "resolver did not know",
+    "resolver's answer lost",
     "settlement refused",
     "settlement refused by the store",
     "settlement repeated",
@@ -101,7 +113,7 @@ pub const SITUATIONS: [&str; 48] = [
     "store's clock jumped forward",
 ];
 
-/// Runs one seed, with a mutant planted if given.
+/// Runs one seed, with a planted bug if given.
 pub fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build();

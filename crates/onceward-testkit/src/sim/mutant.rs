@@ -1,9 +1,11 @@
-//! Planted bugs. A simulator that does not find them finds nothing.
+//! Planted bugs, which the simulator must find.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onceward_core::{Fence, OperationId, Permit, RecordId};
+use onceward_core::{
+    Claim, ClaimRequest, Clock as _, Fence, INTERNAL_TENANT, Lease, OperationId, Permit, RecordId,
+};
 use tokio::time::Instant;
 
 use super::ledger::{Booked, Effect};
@@ -15,32 +17,39 @@ use crate::open_store::StoreMutant;
 /// A bug to plant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mutant {
-    /// In the store.
+    /// A bug in the store.
     Store(StoreMutant),
     /// The handler runs although the claim timed out.
     RunsOnTimedOutClaim,
-    /// Look in the cache, then lock, no second look, unlock unconditionally: what the
-    /// tutorials that the product comes from do.
+    /// Looks in the cache, then locks, does not look again, and unlocks unconditionally, as
+    /// widespread tutorials do.
     LookThenLock,
     /// A permit that is dropped frees the key.
     ReleaseOnDrop,
     /// A lapsed owner is replaced although the effect is neither fenced nor idempotent.
     BlindTakeover,
+    /// The reconciler takes "still unknown" for "it did not happen".
+    UnknownMeansNo,
+    /// The reconciler asks without a lease on the question.
+    AsksWithoutLease,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 10] = [
+    pub const ALL: [Mutant; 13] = [
         Self::Store(StoreMutant::OwnerCheckDropped),
         Self::Store(StoreMutant::MarkerDeletedByTtl),
         Self::Store(StoreMutant::StaleRenewalAccepted),
         Self::Store(StoreMutant::FingerprintIgnored),
         Self::Store(StoreMutant::TakeoverForgotten),
         Self::Store(StoreMutant::LateRenewalBlocks),
+        Self::Store(StoreMutant::EvidenceFenceIgnored),
         Self::RunsOnTimedOutClaim,
         Self::LookThenLock,
         Self::ReleaseOnDrop,
         Self::BlindTakeover,
+        Self::UnknownMeansNo,
+        Self::AsksWithoutLease,
     ];
 
     /// Its name on the command line, such as `look-then-lock`.
@@ -58,14 +67,14 @@ impl Mutant {
     }
 }
 
-/// What the look-then-lock service keeps: a cache of replies and locks that expire.
+/// State of the look-then-lock service: a cache of replies, and locks that expire.
 #[derive(Debug, Default)]
 pub(super) struct Naive {
     cache: HashMap<RecordId, Outcome>,
     locks: HashMap<RecordId, Instant>,
 }
 
-/// Serves a request as the tutorials do.
+/// Serves a request as those tutorials do.
 pub(super) async fn look_then_lock(
     world: &Arc<World>,
     health: &Health,
@@ -111,8 +120,21 @@ pub(super) async fn run_without_a_claim(
     }
 }
 
-/// What becomes of a permit whose handler gives up: it is dropped, unless the mutant frees
-/// the key.
+/// Changes the answer to a claim: for the mutant, the lease of every question is granted.
+pub(super) fn question_granted(world: &World, request: &ClaimRequest, claim: Claim) -> Claim {
+    let question = request.scope.tenant() == INTERNAL_TENANT;
+    match claim {
+        Claim::Running { operation, .. }
+            if question && world.mutant == Some(Mutant::AsksWithoutLease) =>
+        {
+            let lease = Lease { fence: Fence(0), until: world.clock.now() };
+            Claim::Granted { lease, operation, attempt: 1 }
+        }
+        claim => claim,
+    }
+}
+
+/// Drops the permit of a handler that gives up. The mutant frees the key.
 pub(super) async fn give_up(world: &World, permit: Permit) -> Answer {
     if world.mutant == Some(Mutant::ReleaseOnDrop) {
         let _freed = permit.release().await;

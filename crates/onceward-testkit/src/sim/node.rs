@@ -1,19 +1,20 @@
-//! A node: the engine as in production, a handler with an effect, and a body that can stop,
-//! crash and start again.
+//! A node: a process with the production engine and reconciler and a handler with an effect. It
+//! can pause, crash and start again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use onceward_core::{
-    Begin, BeginError, Ended, Engine, Fence, Fingerprint, Identity, Intent, Permit, RecordId,
-    Recovery, Rejection, Settled, Tag,
+    Begin, BeginError, DecisionLog, Ended, Engine, Fence, Fingerprint, Identity, Intent, Permit,
+    Reconciler, RecordId, Recovery, Rejection, Settled, Tag,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::authority::{Asker, Authority};
 use super::ledger::{Booked, Effect};
 use super::link::Link;
 use super::mutant::{self, Mutant};
@@ -21,8 +22,10 @@ use super::world::World;
 use crate::clock::SimAmbient;
 use crate::history::{Answer, Attempt, Event, Outcome};
 
-/// Whether a node's process lives and moves. Everything that leaves or enters the process
-/// passes the gate.
+/// Largest error of a node's clock.
+pub(super) const SKEW_MS_MAX: u64 = 2_000;
+
+/// Health of a node's process. Every message that enters or leaves the process passes the gate.
 #[derive(Debug)]
 pub(super) struct Health {
     alive: AtomicBool,
@@ -45,15 +48,16 @@ impl Health {
     }
 }
 
-/// One life of a node's process.
+/// A node's process, from its start to its crash.
 pub(super) struct Node {
     world: Arc<World>,
     health: Arc<Health>,
     engine: Engine,
+    reconciler: Option<AbortHandle>,
     requests: Mutex<Vec<AbortHandle>>,
 }
 
-/// A request at the door of a node.
+/// A request that a node has received.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub(super) attempt: Attempt,
@@ -67,31 +71,54 @@ impl Node {
         let health =
             Health { alive: AtomicBool::new(true), still_until: Mutex::new(Instant::now()) };
         let health = Arc::new(health);
-        let link = Link { world: Arc::clone(world), health: Arc::clone(&health) };
-        let skew = world.dice.number(0..20_000) as i64 - 10_000;
-        let ambient = SimAmbient { clock: world.clock.skewed(skew), dice: world.dice.clone() };
-        let resolver = Arc::new(world.ledger.clone());
-        let engine = Engine::builder(Arc::new(link))
+        let link = Arc::new(Link { world: Arc::clone(world), health: Arc::clone(&health) });
+        let skew = world.dice.number(0..2 * SKEW_MS_MAX) as i64 - SKEW_MS_MAX as i64;
+        let clock = world.clock.skewed(skew);
+        let ambient = Arc::new(SimAmbient { clock, dice: world.dice.clone() });
+        let decisions =
+            DecisionLog::new(link.clone(), Identity::unkeyed()).ambient(ambient.clone());
+        let resolver = |asker| {
+            let (world, health) = (Arc::clone(world), Arc::clone(&health));
+            Arc::new(Authority { world, health, asker })
+        };
+        let mut engine = Engine::builder(link.clone())
             .policy(world.plan.policy.clone())
             .identity(Identity::unkeyed())
-            .recovery(Recovery::new(world.store.clone(), resolver))
-            .ambient(Arc::new(ambient))
-            .build();
-        Arc::new(Self { world: Arc::clone(world), health, engine, requests: Mutex::default() })
+            .ambient(ambient.clone());
+        let mut reconciler = None;
+        if let Some(settings) = world.plan.reconciler {
+            let recovery = Recovery::new(link.clone(), resolver(Asker::Engine));
+            engine = engine.recovery(recovery.decisions(decisions.clone()));
+            let counting = Arc::clone(world);
+            let task = Reconciler::new(link, resolver(Asker::Reconciler), Identity::unkeyed())
+                .settings(settings)
+                .decisions(decisions)
+                .ambient(ambient)
+                .report(move |round| counting.count_round(round));
+            reconciler = Some(tokio::spawn(task.run()).abort_handle());
+        }
+        let (engine, requests) = (engine.build(), Mutex::default());
+        Arc::new(Self { world: Arc::clone(world), health, engine, reconciler, requests })
     }
 
-    /// The process is gone: nothing leaves it any more. What it sent is still on its way.
+    /// Ends the reconciler, with the questions that it has open.
+    pub(super) fn stop_reconciler(&self) {
+        self.reconciler.iter().for_each(AbortHandle::abort);
+    }
+
+    /// Ends the process: it sends nothing more. Messages that it has sent still arrive.
     pub(super) fn crash(&self) {
         self.health.alive.store(false, Ordering::SeqCst);
+        self.stop_reconciler();
         self.requests.lock().drain(..).for_each(|request| request.abort());
     }
 
-    /// The process stands still, as under SIGSTOP. Its clocks do not.
+    /// Stops the process for a while, as SIGSTOP does. Its clocks go on.
     pub(super) fn pause(&self, duration: Duration) {
         *self.health.still_until.lock() = Instant::now() + duration;
     }
 
-    /// Takes a request in a task of its own, as a server does.
+    /// Handles a request in its own task, as a server does.
     pub(super) fn accept(self: &Arc<Self>, request: Request) -> oneshot::Receiver<Answer> {
         let (mut reply, answer) = oneshot::channel();
         let node = Arc::clone(self);
@@ -111,7 +138,7 @@ impl Node {
         answer
     }
 
-    /// `None` if the client hung up on a server that cancels for that.
+    /// Returns `None` if the client hung up and the server cancels the handler for that.
     async fn serve(
         &self,
         request: &Request,
@@ -149,7 +176,7 @@ impl Node {
         }
     }
 
-    /// The handler: thinks, has its effect, thinks again, and says what came of it.
+    /// The handler: waits, has its effect, waits again, and settles.
     async fn execute(&self, permit: Permit, request: &Request) -> Answer {
         let world = &self.world;
         self.think().await;
@@ -160,8 +187,8 @@ impl Node {
             world.count("deadline seen before the effect");
             return released(permit).await;
         }
-        // Where an earlier owner may have had its effect, an idempotent handler does not
-        // fail without looking.
+        // An earlier owner may have had its effect, so an idempotent handler does not fail
+        // without asking the ledger.
         let first = permit.attempt() == 1 || !world.takes_over();
         if first && world.dice.chance(0.1) {
             return self.fail(permit, request).await;
@@ -184,7 +211,7 @@ impl Node {
                 drop(permit);
                 Answer::NoWord
             }
-            // Whoever takes over will find out; nobody else can.
+            // The next owner finds out, because it repeats the idempotent effect.
             None if world.takes_over() => {
                 drop(permit);
                 Answer::NoWord
@@ -196,7 +223,7 @@ impl Node {
         }
     }
 
-    /// Usually quick, sometimes longer than the lease.
+    /// Waits: usually for a moment, sometimes for longer than the lease.
     async fn think(&self) {
         let lease = self.world.plan.policy.lease().as_millis() as u64;
         let most = if self.world.dice.chance(0.2) { lease * 2 } else { 5 };
@@ -215,7 +242,7 @@ impl Node {
     fn answer(&self, settled: Settled, result: Outcome) -> Answer {
         match settled {
             Settled::Durable => Answer::First { result, durable: true },
-            // Whoever takes over may come to another outcome, so this one is not final yet.
+            // The next owner may come to another outcome, so this one is not final yet.
             Settled::Pending if self.world.takes_over() => Answer::NoWord,
             Settled::Pending => {
                 self.world.count("answered before the outcome was stored");
@@ -229,8 +256,8 @@ impl Node {
     }
 }
 
-/// Sends an effect to the ledger; `None` if the ledger's word was lost. Once sent it arrives
-/// or is lost, whatever becomes of the sender.
+/// Sends an effect to the ledger. `None` if its reply was lost. Once sent, the effect arrives or
+/// is lost, even if the sender dies.
 pub(super) async fn book(world: &Arc<World>, health: &Health, effect: Effect) -> Option<Booked> {
     health.gate().await;
     let (reply, answer) = oneshot::channel();
@@ -267,7 +294,7 @@ async fn released(permit: Permit) -> Answer {
     Answer::Released
 }
 
-/// A reply that tells whose it is: record, fingerprint, fence, operation, ending.
+/// Reply bytes that name their request and grant: record, fingerprint, fence, operation, ending.
 pub(super) fn reply_bytes(effect: &Effect, ended: Ended) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(90);
     bytes.extend(effect.record.as_bytes());

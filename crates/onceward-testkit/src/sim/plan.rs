@@ -1,34 +1,36 @@
-//! What a seed decides before its run begins.
+//! The conditions of a run, chosen by its seed.
 
 use std::time::Duration;
 
-use onceward_core::{Expiry, OnLapse, Policy};
+use onceward_core::{Expiry, OnLapse, Policy, ReconcilerSettings};
 
 use crate::dice::Dice;
 
 /// The conditions of one run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How many nodes share the store.
+    /// Number of nodes on the store.
     pub nodes: usize,
-    /// How many clients send at once.
+    /// Number of concurrent clients.
     pub clients: usize,
-    /// How many intents each client has.
+    /// Number of intents of each client.
     pub intents: usize,
-    /// How many keys they share.
+    /// Number of keys that the clients share.
     pub keys: usize,
-    /// How operations are guarded.
+    /// Policy of all operations.
     pub policy: Policy,
-    /// How long faults go on.
+    /// The reconciler that every node runs, if there is a resolver.
+    pub reconciler: Option<ReconcilerSettings>,
+    /// Time during which faults occur.
     pub trouble: Duration,
-    /// What goes wrong, and how often.
+    /// Rates of faults.
     pub rates: Rates,
 }
 
-/// Probabilities, each per occasion.
+/// Probabilities of faults, each per occasion.
 #[derive(Debug, Clone)]
 pub struct Rates {
-    /// A message gets lost on its way.
+    /// A message is lost.
     pub lost: f64,
     /// A message takes about a lease instead of about a millisecond.
     pub late: f64,
@@ -36,9 +38,11 @@ pub struct Rates {
     pub doubled: f64,
     /// The handler panics, or its permit is dropped.
     pub dropped: f64,
+    /// The resolver does not know yet.
+    pub unsure: f64,
     /// A node crashes, per lease.
     pub crash: f64,
-    /// A node stands still for a while, per lease.
+    /// A node pauses, per lease.
     pub pause: f64,
     /// The store refuses service for a while, per lease.
     pub outage: f64,
@@ -47,8 +51,8 @@ pub struct Rates {
 }
 
 impl Plan {
-    /// Throws the dice for one run.
-    pub fn throw(dice: &Dice) -> Self {
+    /// Chooses the conditions of one run.
+    pub fn choose(dice: &Dice) -> Self {
         let lease = dice.millis(40..400);
         let on_lapse =
             *dice.pick(&[OnLapse::Unknown, OnLapse::Unknown, OnLapse::Resolve, OnLapse::Takeover]);
@@ -71,7 +75,17 @@ impl Plan {
             .settle_patience(lease * 20)
             .build();
         let policy = policy.expect("every plan is a valid policy");
-        // In calm runs races decide; in wild ones, recovery does.
+        let resolver = on_lapse == OnLapse::Resolve || dice.chance(0.5);
+        let reconciler = resolver.then(|| ReconcilerSettings {
+            every: dice.millis(10..800),
+            budget: *dice.pick(&[1, 500]),
+            at_once: 1 + dice.index(3),
+            patience: lease,
+            backoff: dice.millis(1..200),
+            backoff_max: lease * 4,
+            retention: policy.retention(),
+        });
+        // Calm runs test races, wild ones test recovery.
         let wildness = *dice.pick(&[0.0, 0.3, 1.0, 1.0, 2.0]);
         let rate = |most: f64| wildness * most * (dice.number(0..100) as f64) / 100.0;
         Self {
@@ -80,12 +94,14 @@ impl Plan {
             intents: 1 + dice.index(3),
             keys: 1 + dice.index(3),
             policy,
+            reconciler,
             trouble: lease * 12,
             rates: Rates {
                 lost: rate(0.15),
                 late: rate(0.15),
                 doubled: rate(0.15),
                 dropped: rate(0.2),
+                unsure: rate(0.5),
                 crash: rate(0.15),
                 pause: rate(0.15),
                 outage: rate(0.1),

@@ -1,12 +1,12 @@
-//! One run: nodes, clients, a store, a ledger, and trouble.
+//! One run: nodes, clients, a store, a ledger, and faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use onceward_core::{
-    Clock, FullStore, MemoryLimits, MemoryStore, OnLapse, Query, Record, Recovery, StateName,
-    StoreAdmin,
+    Clock, FullStore, INTERNAL_TENANT, MemoryLimits, MemoryStore, OnLapse, Query, ReconcilerRound,
+    Record, StateName, StoreAdmin,
 };
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::client;
 use super::ledger::{Care, Ledger};
 use super::mutant::{Mutant, Naive};
-use super::node::Node;
+use super::node::{Node, SKEW_MS_MAX};
 use super::plan::Plan;
 use super::{Coverage, Report};
 use crate::clock::SimClock;
@@ -25,7 +25,10 @@ use crate::history::{
 };
 use crate::open_store::OpenStore;
 
-/// What everything in a run shares.
+/// Longest lease of the core's own records, that of a decision.
+const INTERNAL_LEASE_MAX: Duration = Duration::from_secs(30);
+
+/// The parts that everything in a run shares.
 pub(super) struct World {
     pub(super) dice: Dice,
     pub(super) plan: Plan,
@@ -39,11 +42,11 @@ pub(super) struct World {
     down_until: Mutex<Instant>,
     calm: AtomicBool,
     attempts: AtomicU64,
-    jumped_back_ms: AtomicU64,
+    jumped_ms: AtomicU64,
     coverage: Mutex<Coverage>,
 }
 
-/// Runs a seed to its end and judges it.
+/// Runs a seed to its end and checks its history.
 pub(super) async fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     let dice = Dice::new(seed);
     let plan = plan(&dice, mutant);
@@ -60,13 +63,13 @@ pub(super) async fn run(seed: u64, mutant: Option<Mutant>) -> Report {
     clients.join_all().await;
     let _ended = trouble.await;
     let left = world.settle_down().await;
-    // Nodes and world hold each other; let go, or every seed leaves its world in memory.
+    // Nodes and world refer to each other; without this, every seed would leak its world.
     world.nodes.lock().clear();
     world.report(seed, &left)
 }
 
 fn plan(dice: &Dice, mutant: Option<Mutant>) -> Plan {
-    let mut plan = Plan::throw(dice);
+    let mut plan = Plan::choose(dice);
     if mutant == Some(Mutant::BlindTakeover) {
         let policy = plan.policy.to_builder().on_lapse(OnLapse::Takeover).build();
         let policy = policy.expect("a valid policy");
@@ -102,7 +105,7 @@ impl World {
             down_until: Mutex::new(Instant::now()),
             calm: AtomicBool::new(false),
             attempts: AtomicU64::new(0),
-            jumped_back_ms: AtomicU64::new(0),
+            jumped_ms: AtomicU64::new(0),
             coverage: Mutex::default(),
         }
     }
@@ -128,7 +131,7 @@ impl World {
         Instant::now() < *self.down_until.lock()
     }
 
-    /// Whether a fault strikes now; counted if it does.
+    /// Returns whether a fault occurs now, and counts it if so.
     pub(super) fn strikes(&self, fault: &'static str, rate: f64) -> bool {
         self.occurs(fault, !self.calm.load(Ordering::SeqCst) && self.dice.chance(rate))
     }
@@ -145,32 +148,60 @@ impl World {
         *self.coverage.lock().entry(what).or_default() += 1;
     }
 
-    /// The time a message takes.
+    /// Counts what a reconciler met in a round.
+    pub(super) fn count_round(&self, round: &ReconcilerRound) {
+        self.occurs("reconciler: round failed", round.failed.is_some());
+        self.occurs("reconciler: happened", round.happened > 0);
+        self.occurs("reconciler: did not happen", round.did_not_happen > 0);
+        self.occurs("reconciler: still unknown", round.still_unknown > 0);
+        self.occurs("reconciler: settled elsewhere", round.settled_elsewhere > 0);
+        self.occurs("reconciler: not due", round.resting > 0);
+        self.occurs("reconciler: over budget", round.over_budget > 0);
+    }
+
+    /// Waits for as long as a message travels.
     pub(super) async fn travel(&self) {
         let late = self.strikes("message late", self.plan.rates.late);
         let most = if late { self.lease_ms() * 2 } else { 4 };
         sleep(self.dice.millis(0..most)).await;
     }
 
-    /// After the trouble: every lease has time to lapse, resolvers get their turn, and what
-    /// is left is returned.
+    /// Gives every lease time to lapse and the reconcilers time to settle what is unknown, and
+    /// returns the records that are left.
     async fn settle_down(&self) -> Vec<Record> {
         let lease = self.plan.policy.lease();
-        let back = Duration::from_millis(self.jumped_back_ms.load(Ordering::SeqCst));
-        sleep(lease * 6 + back).await;
-        if self.plan.policy.on_lapse() == OnLapse::Resolve {
-            let recovery = Recovery::new(self.store.clone(), Arc::new(self.ledger.clone()));
-            let recovered = recovery.run_once(self.plan.policy.retention()).await;
-            self.occurs("recovered at the end", recovered.is_ok_and(|it| it.happened > 0));
+        let jumped = Duration::from_millis(self.jumped_ms.load(Ordering::SeqCst));
+        sleep(lease * 6 + jumped).await;
+        if let Some(settings) = &self.plan.reconciler {
+            let skew = Duration::from_millis(SKEW_MS_MAX);
+            let round = settings.backoff_max + settings.every + settings.patience * 3;
+            self.reconciled(skew + jumped + round * 2).await;
+            self.nodes.lock().iter().for_each(|node| node.stop_reconciler());
+            // No task runs any more, so simulated time costs nothing.
+            sleep(INTERNAL_LEASE_MAX + jumped).await;
         }
-        let query = Query { limit: 1_000, ..Query::default() };
+        let query = Query { limit: 10_000, ..Query::default() };
         self.store.list(&query).await.map(|page| page.records).unwrap_or_default()
+    }
+
+    /// Returns when nothing is unknown any more, or when reconcilers have had that much time.
+    async fn reconciled(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let query = Query { standing: Some(StateName::Unknown), ..Query::default() };
+        while Instant::now() < end {
+            let page = self.store.list(&query).await.unwrap_or_default();
+            if page.records.iter().all(|record| record.scope.tenant() == INTERNAL_TENANT) {
+                return;
+            }
+            sleep(self.plan.policy.lease()).await;
+        }
     }
 
     fn report(&self, seed: u64, left: &[Record]) -> Report {
         let events = self.history.events();
         let expectations = Expectations {
             takeover: self.takes_over(),
+            reconciler: self.plan.reconciler.is_some(),
             claims_elsewhere: self.mutant == Some(Mutant::LookThenLock),
         };
         let violations = check(&events, left, self.clock.now(), expectations);
@@ -180,7 +211,7 @@ impl World {
     }
 }
 
-/// Crashes, pauses, outages and clock jumps, until it is over.
+/// Causes crashes, pauses, outages and clock jumps for the time of the plan.
 async fn trouble(world: Arc<World>) {
     let lease = world.lease_ms();
     let end = Instant::now() + world.plan.trouble;
@@ -204,19 +235,21 @@ async fn trouble(world: Arc<World>) {
             *world.down_until.lock() = Instant::now() + world.dice.millis(1..lease * 2);
         }
         if world.strikes("store's clock jumped forward", rates.jump) {
-            world.clock.jump(world.dice.number(1..lease * 3) as i64);
+            let forward = world.dice.number(1..lease * 3);
+            world.clock.jump(forward as i64);
+            world.jumped_ms.fetch_add(forward, Ordering::SeqCst);
         }
         if world.strikes("store's clock jumped back", rates.jump) {
             let back = world.dice.number(1..lease * 3);
             world.clock.jump(-(back as i64));
-            world.jumped_back_ms.fetch_add(back, Ordering::SeqCst);
+            world.jumped_ms.fetch_add(back, Ordering::SeqCst);
         }
         let _swept = world.store.purge(10).await;
     }
     world.calm.store(true, Ordering::SeqCst);
 }
 
-/// Names the situations that a run must have been in to count.
+/// Names the situation of an event, for coverage.
 fn situation(event: &Event) -> Option<&'static str> {
     match event {
         Event::Transition(transition) => transition_situation(transition),
@@ -233,6 +266,7 @@ fn situation(event: &Event) -> Option<&'static str> {
             Answer::NoWord => "answer: no word",
         }),
         Event::Effect { .. } => Some("effect"),
+        Event::Asked { .. } => Some("reconciler asked"),
         Event::Sent { .. } => None,
     }
 }

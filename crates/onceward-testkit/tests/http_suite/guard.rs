@@ -1,5 +1,5 @@
-//! A small idempotent server on the engine, with bugs that can be planted one by one. It is
-//! what the suite is tried on; nobody should serve with it.
+//! A small idempotent server on the engine, with bugs that can be planted one by one, for testing
+//! the suite. Not for production.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::meaning::{Reading, fingerprint};
 
-/// A way in which servers were seen to be wrong.
+/// A bug that was seen in a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bug {
     PayloadNotCompared,
@@ -50,7 +50,7 @@ pub(crate) enum Bug {
     KeptTooLong,
 }
 
-/// What can be set.
+/// Settings of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) bug: Option<Bug>,
@@ -98,7 +98,7 @@ pub(crate) struct Guard {
     settings: Settings,
 }
 
-/// What lasts like the store.
+/// State that survives a restart, like the store.
 #[derive(Default)]
 struct Kept {
     replies: Mutex<Vec<Reply>>,
@@ -391,7 +391,7 @@ impl Guard {
         self.settings.bug == Some(bug)
     }
 
-    /// What bugs do to an error.
+    /// Applies the bugs to an error.
     fn spoil(&self, mut refusal: Problem, request: &Request<Bytes>) -> Problem {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match self.settings.bug {

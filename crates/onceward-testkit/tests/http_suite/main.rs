@@ -1,5 +1,5 @@
-//! The suite itself is tried: it passes a server that is right, fails one that has no
-//! idempotency, and finds each planted bug by the case that names it.
+//! Tests of the suite itself: it passes a correct server, fails one without idempotency, and finds
+//! each planted bug by the case that names it.
 
 mod guard;
 mod meaning;
@@ -215,7 +215,7 @@ async fn a_server_without_idempotency_fails_wherever_it_matters() {
     }
 }
 
-/// Which case finds which bug.
+/// Each bug with the case that finds it.
 const FOUND_BY: &[(Bug, &str)] = &[
     (Bug::PayloadNotCompared, "a_changed_field_is_refused"),
     (Bug::NumbersAsFloats, "large_numbers_are_told_apart"),

@@ -1,4 +1,4 @@
-//! What a request means, for the guard: enough to tell the suite's requests apart.
+//! The meaning of a request, for the guard: enough to tell the suite's requests apart.
 
 use bytes::Bytes;
 use http::Request;
@@ -71,7 +71,7 @@ fn same_number(number: &Number, reading: Reading) -> Number {
     whole.or_else(|| Number::from_f64(float)).unwrap_or_else(|| number.clone())
 }
 
-/// What is inside a gzip file with one stored block, which is what the suite sends.
+/// Contents of a gzip file with one stored block, as the suite sends it.
 fn unstored(file: &Bytes) -> Bytes {
     file.slice(15..file.len() - 8)
 }

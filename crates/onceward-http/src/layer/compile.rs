@@ -1,0 +1,162 @@
+//! Checks the rules of an operation, and prepares them for requests.
+
+use std::time::Duration;
+
+use http::Method;
+use onceward_core::{Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX};
+
+use super::operation::Operation;
+use crate::exchange::{NamedOperation, PermitKind, ProtectedOperation};
+use crate::request::Fingerprinter;
+use crate::request::canonical::{InvalidPointer, Selection};
+use crate::rules::{
+    InProgress, KeyFrom, Mode, ReferenceFrom, ReferenceRules, Rules, is_never_stored,
+};
+
+/// Prepares the operations of one layer.
+pub(super) struct Compiler<'l> {
+    pub(super) engine: &'l Engine,
+    pub(super) permits: &'l PermitKind,
+    /// A key is bound to the credentials of its first request.
+    pub(super) bind_credentials: bool,
+}
+
+impl Compiler<'_> {
+    pub(super) fn named(&self, operation: Operation) -> Result<ProtectedOperation, InvalidLayer> {
+        let Operation { method, route, name, mut rules } = operation;
+        if method.is_safe() {
+            return Err(InvalidLayer::Method { method, route });
+        }
+        rules.methods = vec![method.clone()];
+        let name = name.unwrap_or_else(|| format!("{method} {route}"));
+        if name.is_empty() || name.len() > SCOPE_PART_BYTES_MAX {
+            return Err(InvalidLayer::Name { route, length: name.len() });
+        }
+        self.operation(Some(NamedOperation { method, name: name.into() }), rules)
+    }
+
+    pub(super) fn operation(
+        &self,
+        named: Option<NamedOperation>,
+        rules: Rules,
+    ) -> Result<ProtectedOperation, InvalidLayer> {
+        let forbidden = rules.response_headers.keep.iter().find(|name| is_never_stored(name));
+        if let Some(name) = forbidden {
+            return Err(InvalidLayer::Header(name.to_string()));
+        }
+        if rules.key.min > rules.key.max || rules.key.max > onceward_core::KEY_CHARS_MAX {
+            return Err(InvalidLayer::KeyLength { min: rules.key.min, max: rules.key.max });
+        }
+        if !rules.mismatch_status.is_client_error() {
+            return Err(InvalidLayer::MismatchStatus(rules.mismatch_status.as_u16()));
+        }
+        if let Some(ReferenceRules { from: ReferenceFrom::Body(pointer), .. }) = &rules.reference {
+            check_pointer(pointer)?;
+        }
+        if let KeyFrom::Body(pointer) = &rules.key.from {
+            check_pointer(pointer)?;
+        }
+        let engine = engine_for(&rules, self.engine)?;
+        let permits = self.permits.under(&engine);
+        let fingerprinter = Fingerprinter::new(&rules.fingerprint, self.bind_credentials)?;
+        Ok(ProtectedOperation { named, rules, engine, permits, fingerprinter })
+    }
+}
+
+fn check_pointer(pointer: &str) -> Result<(), InvalidPointer> {
+    Selection::new(&[pointer], &[""; 0]).map(drop)
+}
+
+/// Returns the engine with the rules' own policy.
+fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
+    let mut policy = engine.policy().to_builder();
+    if let Some(ttl) = rules.ttl {
+        policy = policy.retention(ttl);
+    }
+    if let Some(ttl) = rules.reference.as_ref().and_then(|reference| reference.ttl) {
+        policy = policy.reference_retention(ttl);
+    }
+    if let Some(expiry) = rules.expiry {
+        policy = policy.expiry(expiry);
+    }
+    if let Some(lease) = rules.lease {
+        policy = policy.lease(lease);
+    }
+    let on_lapse = rules.on_lapse.unwrap_or(engine.policy().on_lapse());
+    policy = policy.on_lapse(on_lapse);
+    policy = match rules.in_progress {
+        InProgress::Wait(longest) => policy.wait(longest),
+        InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
+    };
+    if rules.mode == Mode::Shadow {
+        policy = shadowing(policy, on_lapse);
+    }
+    Ok(engine.with_policy(policy.build()?))
+}
+
+/// Changes a policy for shadow mode: claims give up early, because no request waits for them, and no
+/// resolver is asked about requests that were never protected.
+fn shadowing(policy: PolicyBuilder, on_lapse: OnLapse) -> PolicyBuilder {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let policy = policy.claim_patience(PATIENCE).settle_wait(PATIENCE).settle_patience(PATIENCE);
+    match on_lapse {
+        OnLapse::Resolve => policy.on_lapse(OnLapse::Unknown),
+        OnLapse::Unknown | OnLapse::Takeover => policy,
+    }
+}
+
+/// Why the settings of a layer are refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidLayer {
+    /// An invalid route template, or two that match the same paths.
+    #[error("the route {route:?} cannot be used: {why}")]
+    Route {
+        /// The template.
+        route: String,
+        /// The cause.
+        why: String,
+    },
+    /// A safe method.
+    #[error("{method} {route} changes nothing and always passes; use POST, PUT, PATCH or DELETE")]
+    Method {
+        /// The method.
+        method: Method,
+        /// The route.
+        route: String,
+    },
+    /// An operation's name that is empty or too long.
+    #[error(
+        "the operation at {route:?} has a name of {length} bytes; \
+         give it one of 1 to {SCOPE_PART_BYTES_MAX}"
+    )]
+    Name {
+        /// The route.
+        route: String,
+        /// The length of the name.
+        length: usize,
+    },
+    /// Credentials as a tenant.
+    #[error("credentials bind the keys of a caller and name no tenant; use them as the caller")]
+    Tenant,
+    /// A header that must not be stored.
+    #[error("the response header {0} belongs to one caller or one connection and is never stored")]
+    Header(String),
+    /// Invalid lengths of keys.
+    #[error("keys of {min} to {max} characters are impossible; the widest range is 1 to 255")]
+    KeyLength {
+        /// The shortest key.
+        min: usize,
+        /// The longest key.
+        max: usize,
+    },
+    /// A status that is not a client error.
+    #[error("mismatch_status is {0}; it must be a 4xx status, such as 422 or 409")]
+    MismatchStatus(u16),
+    /// Durations that contradict each other.
+    #[error(transparent)]
+    Policy(#[from] InvalidPolicy),
+    /// An invalid JSON pointer.
+    #[error(transparent)]
+    Pointer(#[from] InvalidPointer),
+}

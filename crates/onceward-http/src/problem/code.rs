@@ -1,0 +1,260 @@
+//! The table of error codes.
+
+use http::StatusCode;
+
+/// Error code of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The operation requires a key and the request has none.
+    MissingKey,
+    /// The idempotency key is malformed.
+    InvalidKey,
+    /// The tenant is missing or malformed.
+    InvalidTenant,
+    /// The caller is missing or malformed.
+    InvalidCaller,
+    /// The credentials are missing or not valid.
+    InvalidCredentials,
+    /// The request body did not arrive whole.
+    InvalidBody,
+    /// The key belongs to another request.
+    KeyReused,
+    /// The key was used with other credentials.
+    OtherCredentials,
+    /// The business reference is malformed.
+    InvalidReference,
+    /// The business reference belongs to another request.
+    ReferenceTaken,
+    /// The first attempt is still running.
+    InProgress,
+    /// It is not known whether the operation took place.
+    OutcomeUnknown,
+    /// The key is past its retention.
+    KeyExpired,
+    /// The operation was done, and its response was not stored.
+    NotReplayable,
+    /// The caller has too many keys.
+    QuotaExceeded,
+    /// The store is unavailable; nothing was executed.
+    StoreUnavailable,
+    /// The store has no room for new keys; nothing was executed.
+    StoreFull,
+    /// The operation failed, and its transaction was rolled back.
+    RolledBack,
+    /// The request body is larger than allowed.
+    RequestTooLarge,
+    /// This caller has no such operation.
+    OperationNotFound,
+}
+
+/// A row of the table of codes.
+pub(super) struct Row {
+    pub(super) code: &'static str,
+    pub(super) status: StatusCode,
+    pub(super) title: &'static str,
+    pub(super) detail: &'static str,
+    pub(super) retryable: bool,
+    pub(super) same_key: bool,
+}
+
+const fn row(code: &'static str, status: StatusCode, title: &'static str) -> Row {
+    Row { code, status, title, detail: "", retryable: false, same_key: false }
+}
+
+impl Row {
+    const fn detail(self, detail: &'static str) -> Self {
+        Self { detail, ..self }
+    }
+
+    /// The same request with the same key can succeed later.
+    const fn retry(self) -> Self {
+        Self { retryable: true, same_key: true, ..self }
+    }
+
+    /// The same key is safe, and a new one is not: it could run the request a second time.
+    const fn same_key(self) -> Self {
+        Self { same_key: true, ..self }
+    }
+}
+
+impl Code {
+    /// All codes, in the order of `docs/errors.md`.
+    pub const ALL: [Code; 20] = [
+        Self::MissingKey,
+        Self::InvalidKey,
+        Self::InvalidTenant,
+        Self::InvalidCaller,
+        Self::InvalidCredentials,
+        Self::InvalidBody,
+        Self::KeyReused,
+        Self::OtherCredentials,
+        Self::InvalidReference,
+        Self::ReferenceTaken,
+        Self::InProgress,
+        Self::OutcomeUnknown,
+        Self::KeyExpired,
+        Self::NotReplayable,
+        Self::QuotaExceeded,
+        Self::StoreUnavailable,
+        Self::StoreFull,
+        Self::RolledBack,
+        Self::RequestTooLarge,
+        Self::OperationNotFound,
+    ];
+
+    /// The code in the JSON body, for programs.
+    pub const fn as_str(self) -> &'static str {
+        self.row().code
+    }
+
+    /// The HTTP status, unless a setting changes it.
+    pub const fn status(self) -> StatusCode {
+        self.row().status
+    }
+
+    /// A summary of the code.
+    pub const fn title(self) -> &'static str {
+        self.row().title
+    }
+
+    /// What to do, if that is the same for every request; else empty.
+    pub const fn detail(self) -> &'static str {
+        self.row().detail
+    }
+
+    /// True if the same request with the same key can succeed later.
+    pub const fn is_retryable(self) -> bool {
+        self.row().retryable
+    }
+
+    pub(super) const fn row(self) -> Row {
+        match self {
+            Self::MissingKey => row(
+                "MISSING_IDEMPOTENCY_KEY",
+                StatusCode::BAD_REQUEST,
+                "This operation requires an idempotency key",
+            )
+            .detail("Send a unique value, such as a UUID, and the same one with every retry."),
+            Self::InvalidKey => row(
+                "INVALID_IDEMPOTENCY_KEY",
+                StatusCode::BAD_REQUEST,
+                "The idempotency key is not valid",
+            ),
+            Self::InvalidTenant => {
+                row("INVALID_TENANT", StatusCode::BAD_REQUEST, "The tenant is missing or not valid")
+            }
+            Self::InvalidCaller => {
+                row("INVALID_CALLER", StatusCode::BAD_REQUEST, "The caller is missing or not valid")
+            }
+            Self::InvalidCredentials => row(
+                "INVALID_CREDENTIALS",
+                StatusCode::UNAUTHORIZED,
+                "The credentials are missing or not valid",
+            ),
+            Self::InvalidBody => row(
+                "INVALID_REQUEST_BODY",
+                StatusCode::BAD_REQUEST,
+                "The request body did not arrive whole",
+            )
+            .detail("Nothing was executed. Send the request again with the same key.")
+            .retry(),
+            Self::KeyReused => row(
+                "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST",
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The idempotency key was used for a different request",
+            )
+            .detail("A new request needs a new key; a retry must repeat the request unchanged."),
+            Self::OtherCredentials => row(
+                "IDEMPOTENCY_KEY_USED_WITH_OTHER_CREDENTIALS",
+                StatusCode::FORBIDDEN,
+                "The idempotency key was used with other credentials",
+            )
+            .detail(
+                "Nothing was executed. Retry with the credentials of the first request; a new key \
+                 would run it a second time. Where credentials change between attempts, the \
+                 service has to name its callers in another way (scope.caller).",
+            )
+            .same_key(),
+            Self::InvalidReference => row(
+                "INVALID_BUSINESS_REFERENCE",
+                StatusCode::BAD_REQUEST,
+                "The business reference is not valid",
+            ),
+            Self::ReferenceTaken => row(
+                "BUSINESS_REFERENCE_TAKEN",
+                StatusCode::CONFLICT,
+                "The business reference belongs to another request",
+            )
+            .detail("It will not be executed again. Look at the operation that it belongs to."),
+            Self::InProgress => row(
+                "IDEMPOTENCY_REQUEST_IN_PROGRESS",
+                StatusCode::CONFLICT,
+                "A request with this idempotency key is in progress",
+            )
+            .detail("Send the same request with the same key again, after the delay.")
+            .retry(),
+            Self::OutcomeUnknown => row(
+                "IDEMPOTENCY_OUTCOME_UNKNOWN",
+                StatusCode::CONFLICT,
+                "It is not known whether the operation took place",
+            )
+            .detail(
+                "Keep this key: the same request with it never runs a second time, and one with a \
+                 new key could. Look at the operation, or look its resource up.",
+            )
+            .same_key(),
+            Self::KeyExpired => row(
+                "IDEMPOTENCY_KEY_EXPIRED",
+                StatusCode::CONFLICT,
+                "The idempotency key has expired",
+            )
+            .detail("Look the resource up first; if it is not there, send a new key."),
+            Self::NotReplayable => row(
+                "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE",
+                StatusCode::CONFLICT,
+                "The operation was done, and its response was not kept",
+            )
+            .detail("It will not be executed again. Look the resource up."),
+            Self::QuotaExceeded => row(
+                "IDEMPOTENCY_QUOTA_EXCEEDED",
+                StatusCode::TOO_MANY_REQUESTS,
+                "There are too many idempotency keys",
+            )
+            .detail("Nothing was executed. Send the same request again, after the delay.")
+            .retry(),
+            Self::StoreUnavailable => row(
+                "IDEMPOTENCY_STORE_UNAVAILABLE",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "Idempotency cannot be guaranteed at the moment",
+            )
+            .detail("Nothing was executed. Send the same request with the same key again.")
+            .retry(),
+            Self::StoreFull => row(
+                "IDEMPOTENCY_STORE_FULL",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "There is no room for new idempotency keys",
+            )
+            .detail("Nothing was executed. Send the same request with the same key again.")
+            .retry(),
+            Self::RolledBack => row(
+                "IDEMPOTENCY_ROLLED_BACK",
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The operation failed and was rolled back",
+            )
+            .detail("Nothing has changed. Send the same request with the same key again.")
+            .retry(),
+            Self::RequestTooLarge => row(
+                "REQUEST_TOO_LARGE",
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "The request body is too large",
+            ),
+            Self::OperationNotFound => row(
+                "OPERATION_NOT_FOUND",
+                StatusCode::NOT_FOUND,
+                "There is no such operation",
+            )
+            .detail("It was never begun, its record has expired, or it belongs to another caller."),
+        }
+    }
+}

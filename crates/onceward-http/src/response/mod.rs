@@ -1,0 +1,13 @@
+//! Responses: their stored form, and replays made from it.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `codec` | the stored form `http/v1` |
+//! | `replay` | the response to a retry; rebuilding sensitive replies |
+
+mod codec;
+mod replay;
+
+pub use codec::{NeverStored, TAG, outcome_of, outcome_of_all, response_of};
+pub(crate) use codec::{encode, encode_head, round_trip, stored_reply};
+pub(crate) use replay::{Rebuild, replay};
