@@ -26,3 +26,11 @@ pub use event::{
 pub use outbox::{MIGRATIONS, Outbox, OutboxSettings, PublishError, Published};
 pub use relay::{AggregateTypes, OnFailure, Relay, RelayError, RelaySettings, RelayStatus, Route};
 pub use sink::{Delivery, PrintSink, Sink, SinkError};
+#[cfg(feature = "http")]
+pub use sink::{HttpSink, HttpSinkSettings, InvalidHttpSink, InvalidSecret, WebhookSecret};
+#[cfg(feature = "kafka")]
+pub use sink::{InvalidKafkaSink, KafkaSink, KafkaSinkSettings};
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub use sink::{InvalidTemplate, SubjectTemplate, TopicTemplate};
+#[cfg(feature = "nats")]
+pub use sink::{NatsSink, NatsSinkSettings};

@@ -3,9 +3,20 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the trait `Sink` |
+//! | `http/` | an HTTP endpoint (feature `http`) |
+//! | `kafka`, `nats` | Kafka, NATS JetStream (features of the same names) |
+//! | `template` | names of topics and subjects |
 //! | `print` | a sink that prints events, for trying |
 
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "nats")]
+mod nats;
 mod print;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod template;
 
 use std::sync::Arc;
 
@@ -13,7 +24,15 @@ use async_trait::async_trait;
 
 use crate::event::StoredEvent;
 
+#[cfg(feature = "http")]
+pub use http::{HttpSink, HttpSinkSettings, InvalidHttpSink, InvalidSecret, WebhookSecret};
+#[cfg(feature = "kafka")]
+pub use kafka::{InvalidKafkaSink, KafkaSink, KafkaSinkSettings};
+#[cfg(feature = "nats")]
+pub use nats::{NatsSink, NatsSinkSettings};
 pub use print::PrintSink;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub use template::{InvalidTemplate, SubjectTemplate, TopicTemplate};
 
 /// A place that events are delivered to.
 ///
