@@ -78,6 +78,7 @@ enum Xtask {
     /// Examples:
     ///   cargo xtask services                     all of them, until Ctrl-C
     ///   cargo xtask services postgres redis      these, and prints NAME=url lines
+    ///   cargo xtask services kafka nats connect  Kafka, NATS, Kafka Connect with Debezium
     ///   cargo xtask services run -- COMMAND      beside a command, with the URLs as variables
     ///   cargo xtask services list                what is found, what would be installed
     ///   cargo xtask services install             installs what is missing

@@ -7,8 +7,8 @@ use std::thread;
 
 use clap::{Args, Subcommand, ValueEnum};
 use onceward_services::{
-    PgBouncer, Plan, Postgres, Program, Redis, RedisCluster, RedisPair, Server, ServiceError,
-    install, plan,
+    Connect, Kafka, KafkaCluster, Nats, PgBouncer, Plan, Postgres, Program, Redis, RedisCluster,
+    RedisPair, Server, ServiceError, install, plan,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -40,7 +40,8 @@ struct Wanted {
 enum Action {
     /// Shows what is found where, its version, and what would be installed
     List,
-    /// Installs what is missing: Debian packages for root, images where Docker runs
+    /// Installs what is missing: Debian packages for root, images where Docker runs, and packages of
+    /// pip and Maven, into a cache that all clones share
     Install,
     /// Starts servers, runs a command with their URLs in its environment, stops them, and
     /// returns the command's status
@@ -71,6 +72,14 @@ enum Service {
     RedisReplica,
     /// Redis Cluster: three primaries, three replicas
     RedisCluster,
+    /// NATS with JetStream
+    Nats,
+    /// Apache Kafka, one broker
+    Kafka,
+    /// Apache Kafka, three nodes
+    KafkaCluster,
+    /// Kafka Connect with Debezium's connector, beside that PostgreSQL and that one broker
+    Connect,
 }
 
 /// Runs the subcommand.
@@ -108,7 +117,7 @@ fn list(strict: bool) -> Result<ExitCode, ServiceError> {
 
 fn how(plan: Plan, program: Program) -> String {
     let command = plan.command(program);
-    if plan.is_automatic() {
+    if plan.is_automatic(program) {
         format!("`cargo xtask services install` would run {command}")
     } else {
         command
@@ -179,6 +188,10 @@ struct Running {
     redis: Option<Server>,
     pair: Option<RedisPair>,
     cluster: Option<RedisCluster>,
+    nats: Option<Server>,
+    kafka: Option<Server>,
+    kafka_cluster: Option<KafkaCluster>,
+    connect: Option<Server>,
 }
 
 impl Running {
@@ -198,24 +211,47 @@ impl Running {
     }
 
     fn add(&mut self, service: Service, wanted: &Wanted) -> Result<(), ServiceError> {
-        let postgres = Postgres::default().fsync(!wanted.no_fsync);
         match service {
-            Service::Postgres => self.postgres = Some(postgres.start()?),
+            Service::Postgres => drop(self.postgres(wanted)?),
             Service::Pgbouncer => {
-                let before = match self.postgres.take() {
-                    Some(postgres) => postgres,
-                    None => postgres.start()?,
-                };
-                let before = self.postgres.insert(before);
-                self.pgbouncer = Some(PgBouncer::before(before).start()?);
+                let pgbouncer = PgBouncer::before(self.postgres(wanted)?).start()?;
+                self.pgbouncer = Some(pgbouncer);
             }
             Service::Redis => self.redis = Some(Redis::default().start()?),
             Service::RedisReplica => self.pair = Some(Redis::default().start_with_replica()?),
             Service::RedisCluster => {
                 self.cluster = Some(RedisCluster::start(&Redis::default())?);
             }
+            Service::Nats => self.nats = Some(Nats::default().start()?),
+            Service::Kafka => drop(self.kafka()?),
+            Service::KafkaCluster => {
+                self.kafka_cluster = Some(Kafka::default().start_cluster()?);
+            }
+            Service::Connect => {
+                self.postgres(wanted)?;
+                let connect = Connect::to(&self.kafka()?.address()).start()?;
+                self.connect = Some(connect);
+            }
         }
         Ok(())
+    }
+
+    /// Returns PostgreSQL, and starts it if necessary.
+    fn postgres(&mut self, wanted: &Wanted) -> Result<&Server, ServiceError> {
+        let postgres = match self.postgres.take() {
+            Some(postgres) => postgres,
+            None => Postgres::default().fsync(!wanted.no_fsync).start()?,
+        };
+        Ok(self.postgres.insert(postgres))
+    }
+
+    /// Returns the single broker, and starts it if necessary.
+    fn kafka(&mut self) -> Result<&Server, ServiceError> {
+        let kafka = match self.kafka.take() {
+            Some(kafka) => kafka,
+            None => Kafka::default().start()?,
+        };
+        Ok(self.kafka.insert(kafka))
     }
 
     /// Their URLs, by the names of environment variables.
@@ -229,13 +265,17 @@ impl Running {
             ("ONCEWARD_REDIS_PRIMARY_URL", pair.map(|pair| url(&pair.primary))),
             ("ONCEWARD_REDIS_REPLICA_URL", pair.map(|pair| url(&pair.replica))),
             ("ONCEWARD_REDIS_CLUSTER_URLS", self.cluster.as_ref().map(|it| it.urls().join(","))),
+            ("ONCEWARD_NATS_URL", self.nats.as_ref().map(url)),
+            ("ONCEWARD_KAFKA_URL", self.kafka.as_ref().map(url)),
+            ("ONCEWARD_KAFKA_CLUSTER_URL", self.kafka_cluster.as_ref().map(KafkaCluster::url)),
+            ("ONCEWARD_CONNECT_URL", self.connect.as_ref().map(url)),
         ];
         all.into_iter().filter_map(|(name, url)| Some((name, url?))).collect()
     }
 }
 
 impl Wanted {
-    /// Each once; PostgreSQL before its PgBouncer.
+    /// Each once, after the servers that it needs.
     fn services(&self) -> Vec<Service> {
         let mut services = self.servers.clone();
         if services.is_empty() {
@@ -255,6 +295,10 @@ impl Service {
             Self::Redis => "Redis",
             Self::RedisReplica => "Redis with a replica",
             Self::RedisCluster => "Redis Cluster",
+            Self::Nats => "NATS",
+            Self::Kafka => "Kafka",
+            Self::KafkaCluster => "Kafka cluster",
+            Self::Connect => "Kafka Connect",
         }
     }
 
@@ -263,6 +307,9 @@ impl Service {
             Self::Postgres => &[Program::Postgres],
             Self::Pgbouncer => &[Program::Postgres, Program::PgBouncer],
             Self::Redis | Self::RedisReplica | Self::RedisCluster => &[Program::Redis],
+            Self::Nats => &[Program::Nats],
+            Self::Kafka | Self::KafkaCluster => &[Program::JavaRuntime, Program::Kafka],
+            Self::Connect => &[Program::Postgres, Program::JavaRuntime, Program::Kafka],
         }
     }
 }
@@ -282,8 +329,9 @@ mod tests {
 
     #[test]
     fn postgres_starts_once_and_before_what_needs_it() {
-        use Service::{Pgbouncer, Postgres};
+        use Service::{Connect, Kafka, Pgbouncer, Postgres};
         assert_eq!(wanted(&[Pgbouncer, Postgres, Pgbouncer]), [Postgres, Pgbouncer]);
+        assert_eq!(wanted(&[Connect, Kafka, Postgres]), [Postgres, Kafka, Connect]);
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub enum BulkError {
 
 /// A bulk command: one intent for the whole, and one for each item.
 ///
-/// After a crash, the next sender may take the whole over, because every item is guarded on its
+/// After a crash, the next sender may take the whole over, because every item is protected on its
 /// own: finished items are not done again, an item that was running is unknown until there is
 /// evidence, and the rest is done now.
 ///
@@ -256,7 +256,7 @@ impl Bulk {
         items.into_iter().enumerate().map(plan).collect()
     }
 
-    /// Takeover is safe for the whole, because its items are guarded.
+    /// Takeover is safe for the whole, because its items are protected.
     fn whole_engine(&self) -> Engine {
         self.engine.reconfigured(|policy| policy.on_lapse(OnLapse::Takeover))
     }

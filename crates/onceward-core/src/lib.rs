@@ -20,7 +20,7 @@
 //! | `engine` | execute, replay or reject; leases, waiting, shutdown |
 //! | `unknown` | resolvers, the reconciler, the decision log |
 //! | `sweeper` | removal of expired records |
-//! | `policy` | how an operation is guarded: every limit with its reason |
+//! | `policy` | how an operation is protected: every limit with its reason |
 //! | `store` | the `Store` traits, the truth table, the memory store, metrics |
 //! | `record` | what a store keeps: record, state, outcome |
 //! | `intent` | scope, key, fingerprint, business reference, and the ids made from them |

@@ -1,11 +1,11 @@
-//! How an operation is guarded: every limit with its reason, checked once.
+//! How an operation is protected: every limit with its reason, checked once.
 
 use std::time::Duration;
 
 use crate::record::Retention;
 use crate::store::Lapsed;
 
-/// How an operation is guarded. Exists only valid; see [`PolicyBuilder`] for the settings.
+/// How an operation is protected. Exists only valid; see [`PolicyBuilder`] for the settings.
 ///
 /// ```
 /// use std::time::Duration;

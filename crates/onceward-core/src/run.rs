@@ -133,10 +133,10 @@ impl<E> RunError<E> {
     }
 }
 
-/// Why a guarded function has neither a value nor an error of its own: every [`RunError`] that is
+/// Why a protected function has neither a value nor an error of its own: every [`RunError`] that is
 /// not the work's error, and invalid calls.
 ///
-/// A guarded function can return any error type that implements `From<Refused>`.
+/// A protected function can return any error type that implements `From<Refused>`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {

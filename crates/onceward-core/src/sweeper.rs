@@ -4,10 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
-use crate::store::{Purged, StoreAdmin, StoreError};
+use crate::store::{Effect, Purged, StoreAdmin, StoreError, StoreErrorKind};
+
+/// Time limit of one chunk, longer than any store's own. Without it, one lost reply would stop the
+/// sweeper for good.
+const CHUNK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Removes expired records in chunks, so that no call blocks the store for long.
 ///
@@ -109,7 +113,8 @@ impl Sweeper {
     async fn round(&self) -> SweeperRound {
         let mut total = Purged::default();
         loop {
-            match self.store.purge(self.settings.chunk).await {
+            let purge = timeout(CHUNK_TIMEOUT, self.store.purge(self.settings.chunk));
+            match purge.await.unwrap_or_else(|_| Err(never_answered())) {
                 Err(error) => return SweeperRound::Failed(error),
                 Ok(purged) => {
                     total.removed += purged.removed;
@@ -122,6 +127,10 @@ impl Sweeper {
             tokio::task::yield_now().await;
         }
     }
+}
+
+fn never_answered() -> StoreError {
+    StoreError::new("sweeper", StoreErrorKind::Timeout, Effect::MayHaveBeenApplied)
 }
 
 impl fmt::Debug for Sweeper {

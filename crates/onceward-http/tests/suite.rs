@@ -95,7 +95,6 @@ impl World {
         let server = Arc::new(MortalServer::start(protocol, move || handler(&world)).unwrap());
         let mut target = Target::onceward(server.base()).over(protocol);
         target.name = format!("{name}, memory");
-        target.expects.server_errors = expected::ServerErrors::Unknown;
         let controls = StoreControls::new(self.store.clone(), self.clock.clone());
         target.controlled(Arc::new(controls.crashing_by(move || {
             let server = Arc::clone(&server);
@@ -128,7 +127,6 @@ fn switched() -> (Vec<Target>, Server) {
         in_progress: expected::InProgress::Wait(wait),
         request_bytes_max: Some(64 * 1024),
         expiry: expected::Expiry::Tombstone,
-        server_errors: expected::ServerErrors::Unknown,
         ..Expectations::default()
     };
     targets.push(target);

@@ -35,7 +35,11 @@ case " $* " in *" postgresql "*)
     ;;
 esac
 
-install "$@"
+# All in one call. If this system does not have one of them, one call for each.
+install "$@" || for package in "$@"; do install "$package" || true; done
+
+# Adds the administrator's certificates, such as a proxy's, to those that Java trusts.
+case " $* " in *" default-j"*) update-ca-certificates >/dev/null || true ;; esac
 
 # Nor at the next boot.
 if [ -d /run/systemd/system ]; then

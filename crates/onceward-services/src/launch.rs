@@ -15,6 +15,21 @@ use crate::program::Found;
 /// process even if it is killed during the start.
 const NOTE_AND_RUN: &str = r#"echo $$ >"$0" && exec "$@""#;
 
+/// Variables for the user's own servers.
+const OF_OTHER_SERVERS: [&str; 5] =
+    ["PGDATA", "PGPORT", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"];
+
+/// JVM options for little memory, a fast start and a log of warnings and errors.
+const JAVA_OPTIONS: [&str; 7] = [
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Dfile.encoding=UTF-8",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+];
+
 /// A program to run, and its name in the home.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
@@ -42,7 +57,10 @@ impl Launch<'_> {
         command.args(["-c", NOTE_AND_RUN]).arg(self.pid_file()).args(words);
         command.stdin(Stdio::null()).process_group(0).current_dir(self.home.directory());
         // Logs are read by us; and settings of the person's own servers are not for ours.
-        command.env("LC_ALL", "C").env_remove("PGDATA").env_remove("PGPORT");
+        command.env("LC_ALL", "C");
+        for variable in OF_OTHER_SERVERS {
+            command.env_remove(variable);
+        }
         if let (Some(owner), None) = (self.home.owner(), &container) {
             command.uid(owner.uid).gid(owner.gid);
         }
@@ -64,7 +82,19 @@ impl Launch<'_> {
                 let container = self.new_container()?;
                 Ok((self.docker_words(image, &container), Some(container)))
             }
+            Found::Jars { java, directory } => Ok((self.java_words(java, directory), None)),
         }
+    }
+
+    /// A command that writes files to the home only: a killed JVM would leave performance data and
+    /// unpacked libraries in the system's temporary directory.
+    fn java_words(&self, java: &Path, directory: &Path) -> Vec<OsString> {
+        let mut words = vec![java.into()];
+        words.extend(JAVA_OPTIONS.map(OsString::from));
+        words.push(format!("-Djava.io.tmpdir={}", self.home.directory().display()).into());
+        words.extend(["-cp".into(), directory.join("libs/*").into()]);
+        words.extend(self.arguments.iter().map(OsString::from));
+        words
     }
 
     /// On the host's network, with the home at the same path and the same user: so the program

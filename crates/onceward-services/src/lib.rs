@@ -1,5 +1,6 @@
 //! Private servers for tests and benchmarks: PostgreSQL, PgBouncer, Redis with or without a
-//! replica, and a Redis Cluster of six nodes.
+//! replica, a Redis Cluster of six nodes, NATS, Kafka with one broker or three, and Kafka Connect
+//! with Debezium.
 //!
 //! Each runs on a loopback port and in a temporary directory of its own; servers that the
 //! machine runs already are never touched. A [`Server`] can be stopped, killed, paused and
@@ -24,11 +25,14 @@
 //! through `spawn_blocking`.
 
 mod address;
+mod cache;
 mod error;
 mod guard;
 mod home;
 mod install;
+mod kafka;
 mod launch;
+mod nats;
 mod owner;
 mod passing;
 mod pgbouncer;
@@ -36,6 +40,7 @@ mod postgres;
 mod program;
 mod redis;
 mod redis_cluster;
+mod registry;
 mod resp;
 mod server;
 mod skip;
@@ -45,6 +50,8 @@ mod wait;
 pub use address::own_address;
 pub use error::ServiceError;
 pub use install::{Plan, install, plan};
+pub use kafka::{Access, Connect, Kafka, KafkaCluster, KafkaRecord, Topic};
+pub use nats::Nats;
 pub use passing::{MovedDatabase, age, is_primary};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, query, query_in};
@@ -100,4 +107,31 @@ pub fn redis_with_replica() -> Option<RedisPair> {
 /// If it does not start, or is missing under `CI`.
 pub fn redis_cluster() -> Option<RedisCluster> {
     or_skip(RedisCluster::start(&Redis::default()))
+}
+
+/// A NATS with the default settings, or `None` where the test is to be skipped.
+///
+/// # Panics
+///
+/// If it does not start, or is missing under `CI`.
+pub fn nats() -> Option<Server> {
+    or_skip(Nats::default().start())
+}
+
+/// A Kafka with the default settings, or `None` where the test is to be skipped.
+///
+/// # Panics
+///
+/// If it does not start, or is missing under `CI`.
+pub fn kafka() -> Option<Server> {
+    or_skip(Kafka::default().start())
+}
+
+/// A Kafka cluster of three nodes, or `None` where the test is to be skipped.
+///
+/// # Panics
+///
+/// If it does not start, or is missing under `CI`.
+pub fn kafka_cluster() -> Option<KafkaCluster> {
+    or_skip(Kafka::default().start_cluster())
 }

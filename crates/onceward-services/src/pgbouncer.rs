@@ -3,7 +3,7 @@
 use crate::error::ServiceError;
 use crate::home::Home;
 use crate::program::Program;
-use crate::server::{Recipe, Server, Stop};
+use crate::server::{Ready, Recipe, Server, Stop};
 
 /// Settings of a PgBouncer in transaction mode: each transaction of a client may get another
 /// connection to PostgreSQL.
@@ -55,7 +55,7 @@ impl PgBouncer {
                 arguments: vec![ini.display().to_string()],
                 port,
                 url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
-                ready: "process up",
+                ready: Ready::Logs("process up"),
                 stop: Stop::Kill,
             };
             Server::new(home, recipe)

@@ -13,7 +13,7 @@ use crate::error::ServiceError;
 use crate::home::Home;
 use crate::launch::Launch;
 use crate::program::{Found, Program};
-use crate::server::{Recipe, Server, Stop, tail};
+use crate::server::{Ready, Recipe, Server, Stop, tail};
 
 /// Settings of a PostgreSQL. Every process of this machine may connect, as `postgres`, without a
 /// password.
@@ -107,7 +107,7 @@ impl Postgres {
             arguments,
             port,
             url: format!("postgres://postgres@127.0.0.1:{port}/postgres"),
-            ready: "database system is ready to accept connections",
+            ready: Ready::Logs("database system is ready to accept connections"),
             // "Fast": connections are ended, what they had not committed is rolled back.
             stop: Stop::Signal(Signal::INT),
         }

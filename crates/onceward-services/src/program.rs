@@ -5,9 +5,14 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::error::ServiceError;
 use crate::install;
+use crate::registry::{KAFKA_VERSION, Registry};
+
+/// The oldest Java that runs Kafka 4.
+const OLDEST_JAVA: u32 = 17;
 
 /// A program that has to be installed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +23,12 @@ pub enum Program {
     PgBouncer,
     /// `redis-server`, or `valkey-server`.
     Redis,
+    /// `nats-server`.
+    Nats,
+    /// `java`, at least version 17.
+    JavaRuntime,
+    /// Jars of Kafka's broker, Kafka Connect and Debezium's connector for PostgreSQL.
+    Kafka,
     /// `promtool`, which checks alert rules.
     Promtool,
     /// `systemd-analyze`, which checks units.
@@ -41,11 +52,26 @@ pub enum Found {
     Executable(PathBuf),
     /// A Docker image that is here already.
     Image(&'static str),
+    /// Java programs.
+    Jars {
+        /// The `java` to run them.
+        java: PathBuf,
+        /// The directory with `libs/*.jar`.
+        directory: PathBuf,
+    },
 }
 
 impl Program {
     /// Servers, and what is installed with them.
-    pub const ALL: [Self; 4] = [Self::Postgres, Self::PgBouncer, Self::Redis, Self::Promtool];
+    pub const ALL: [Self; 7] = [
+        Self::Postgres,
+        Self::PgBouncer,
+        Self::Redis,
+        Self::Nats,
+        Self::JavaRuntime,
+        Self::Kafka,
+        Self::Promtool,
+    ];
 
     /// Tools of single tests, which come from no image: a checker of units, and the languages of
     /// client libraries.
@@ -58,6 +84,9 @@ impl Program {
             Self::Postgres => "PostgreSQL",
             Self::PgBouncer => "PgBouncer",
             Self::Redis => "Redis",
+            Self::Nats => "NATS",
+            Self::JavaRuntime => "Java (17 or later)",
+            Self::Kafka => "Apache Kafka",
             Self::Promtool => "promtool",
             Self::SystemdAnalyze => "systemd-analyze",
             Self::Python => "Python",
@@ -74,6 +103,9 @@ impl Program {
             Self::Postgres => &["postgres"],
             Self::PgBouncer => &["pgbouncer"],
             Self::Redis => &["redis-server", "valkey-server"],
+            Self::Nats => &["nats-server"],
+            Self::JavaRuntime => &["java"],
+            Self::Kafka => &[],
             Self::Promtool => &["promtool"],
             Self::SystemdAnalyze => &["systemd-analyze"],
             Self::Python => &["python3"],
@@ -84,19 +116,22 @@ impl Program {
         }
     }
 
-    /// Its Debian package.
-    pub(crate) const fn package(self) -> &'static str {
+    /// Its Debian package, if it has one.
+    pub(crate) const fn package(self) -> Option<&'static str> {
         match self {
-            Self::Postgres => "postgresql",
-            Self::PgBouncer => "pgbouncer",
-            Self::Redis => "redis-server",
-            Self::Promtool => "prometheus",
-            Self::SystemdAnalyze => "systemd",
-            Self::Python => "python3-venv",
-            Self::Npm => "npm",
-            Self::Go => "golang-go",
-            Self::Java => "default-jdk-headless",
-            Self::Maven => "maven",
+            Self::Postgres => Some("postgresql"),
+            Self::PgBouncer => Some("pgbouncer"),
+            Self::Redis => Some("redis-server"),
+            Self::Nats => Some("nats-server"),
+            Self::JavaRuntime => Some("default-jre-headless"),
+            Self::Kafka => None,
+            Self::Promtool => Some("prometheus"),
+            Self::SystemdAnalyze => Some("systemd"),
+            Self::Python => Some("python3-venv"),
+            Self::Npm => Some("npm"),
+            Self::Go => Some("golang-go"),
+            Self::Java => Some("default-jdk-headless"),
+            Self::Maven => Some("maven"),
         }
     }
 
@@ -106,8 +141,11 @@ impl Program {
             Self::Postgres => Some("postgres:17"),
             Self::PgBouncer => Some("edoburu/pgbouncer:latest"),
             Self::Redis => Some("redis:7.4"),
+            Self::Nats => Some("nats:2.12-alpine"),
             Self::Promtool => Some("prom/prometheus:latest"),
-            Self::SystemdAnalyze
+            Self::JavaRuntime
+            | Self::Kafka
+            | Self::SystemdAnalyze
             | Self::Python
             | Self::Npm
             | Self::Go
@@ -124,11 +162,37 @@ impl Program {
     ///
     /// [`ServiceError::Missing`], with what to do.
     pub fn find(self) -> Result<Found, ServiceError> {
-        let executable = || first_executable(&directories(), self.executables());
+        let missing = || ServiceError::Missing { program: self, advice: install::advice(self) };
+        self.look().ok_or_else(missing)
+    }
+
+    /// Looks for it without advice.
+    pub(crate) fn look(self) -> Option<Found> {
         let only_image = images_only() && self.image().is_some();
-        let executable = if only_image { None } else { executable() };
-        let found = executable.map(Found::Executable).or_else(|| self.image_here());
-        found.ok_or_else(|| ServiceError::Missing { program: self, advice: install::advice(self) })
+        let here = if only_image { None } else { self.here() };
+        here.or_else(|| self.image_here())
+    }
+
+    fn here(self) -> Option<Found> {
+        match Registry::of(self) {
+            Some(Registry::Maven) => {
+                let java = Self::JavaRuntime.executable()?;
+                let installed = Registry::Maven.installation();
+                let jars = Found::Jars { java, directory: installed.directory().to_owned() };
+                installed.exists().then_some(jars)
+            }
+            Some(Registry::Python { .. }) | None => self.executable().map(Found::Executable),
+        }
+    }
+
+    /// Its executable on this machine.
+    pub(crate) fn executable(self) -> Option<PathBuf> {
+        let mut directories = directories();
+        directories.extend(Registry::of(self).and_then(Registry::executables));
+        match self {
+            Self::JavaRuntime => java(&directories),
+            _ => executables(&directories, self.executables()).next(),
+        }
     }
 
     fn image_here(self) -> Option<Found> {
@@ -144,6 +208,7 @@ impl fmt::Display for Found {
         match self {
             Self::Executable(path) => write!(to, "{}", path.display()),
             Self::Image(image) => write!(to, "image {image}"),
+            Self::Jars { directory, .. } => write!(to, "{}", directory.display()),
         }
     }
 }
@@ -158,6 +223,7 @@ impl Found {
                 docker.args(["run", "--rm", "--entrypoint", program.executables()[0], image]);
                 docker
             }
+            Self::Jars { .. } => return Some(KAFKA_VERSION.to_owned()),
         };
         let output = command.arg("--version").output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -188,10 +254,29 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-fn first_executable(directories: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
-    let mut candidates =
-        names.iter().flat_map(|name| directories.iter().map(move |directory| directory.join(name)));
-    candidates.find(|path| is_executable(path))
+fn executables(directories: &[PathBuf], names: &[&str]) -> impl Iterator<Item = PathBuf> {
+    let in_all = |name: &&str| directories.iter().map(|it| it.join(name)).collect::<Vec<_>>();
+    names.iter().flat_map(in_all).filter(|path| is_executable(path))
+}
+
+/// Returns the first `java` that is new enough. Its version is asked for once per process, because
+/// that starts a JVM.
+fn java(directories: &[PathBuf]) -> Option<PathBuf> {
+    static JAVA: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(java) = JAVA.get() {
+        return Some(java.clone());
+    }
+    let is_new = |java: &PathBuf| {
+        let version = Found::Executable(java.clone()).version(Program::JavaRuntime);
+        version.and_then(|line| java_version(&line)).is_some_and(|version| version >= OLDEST_JAVA)
+    };
+    let java = executables(directories, Program::JavaRuntime.executables()).find(is_new)?;
+    Some(JAVA.get_or_init(|| java).clone())
+}
+
+/// Parses the first line of `java --version`. Java 8 does not have that option.
+fn java_version(line: &str) -> Option<u32> {
+    line.split([' ', '.', '-', '+']).nth(1)?.parse().ok()
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -203,6 +288,7 @@ fn is_executable(path: &Path) -> bool {
 fn directories() -> Vec<PathBuf> {
     let mut all: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect();
     all.extend(versioned("/usr/lib/postgresql", "bin"));
+    all.extend(versioned("/usr/lib/jvm", "bin"));
     all.extend(versioned("/opt/homebrew/opt", "bin"));
     all.extend(["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"].map(PathBuf::from));
     all
@@ -222,8 +308,18 @@ mod tests {
 
     #[test]
     fn a_directory_is_not_an_executable() {
-        assert_eq!(first_executable(&["/".into()], &["tmp"]), None);
-        assert_eq!(first_executable(&["/bin".into()], &["none", "sh"]), Some("/bin/sh".into()));
+        let first = |directory: PathBuf, names| executables(&[directory], names).next();
+        assert_eq!(first("/".into(), &["tmp"]), None);
+        assert_eq!(first("/bin".into(), &["none", "sh"]), Some("/bin/sh".into()));
+    }
+
+    #[test]
+    fn every_way_that_java_tells_its_version_is_understood() {
+        assert_eq!(java_version("openjdk 17.0.15 2025-04-15"), Some(17));
+        assert_eq!(java_version("openjdk 25 2025-09-16 LTS"), Some(25));
+        assert_eq!(java_version("openjdk 26-ea 2026-03-17"), Some(26));
+        assert_eq!(java_version("java 21.0.1+12 2023-10-17"), Some(21));
+        assert_eq!(java_version("Unrecognized option: --version"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::error::ServiceError;
 use crate::home::Home;
 use crate::program::{Found, Program};
 use crate::resp::{Reply, ask};
-use crate::server::{Recipe, Server, Stop};
+use crate::server::{Ready, Recipe, Server, Stop};
 use crate::wait;
 
 /// How long a replica may take to have the data of its primary.
@@ -122,7 +122,7 @@ impl Redis {
             arguments,
             port,
             url: format!("redis://127.0.0.1:{port}/"),
-            ready: "Ready to accept connections",
+            ready: Ready::Logs("Ready to accept connections"),
             stop: Stop::Signal(Signal::TERM),
         };
         Server::new(home, recipe)

@@ -1,7 +1,8 @@
 //! A running server: stop, kill, pause, start again.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,11 @@ use crate::launch::Launch;
 use crate::program::{Found, succeeds};
 use crate::{tree, wait};
 
-/// How long a start may take: ten times what it takes on a busy machine with two cores.
-const STARTING: Duration = Duration::from_secs(30);
-/// How long an orderly end may take before it is a disorderly one.
-const STOPPING: Duration = Duration::from_secs(10);
+/// Limit of a start: ten times the time of the slowest, a Kafka cluster, on a busy machine with two
+/// cores. A server that exits is noticed at once.
+const STARTING: Duration = Duration::from_secs(120);
+/// Limit of a stop before the server is killed: ten times the time of a Kafka broker there.
+const STOPPING: Duration = Duration::from_secs(30);
 /// How much of a log an error shows.
 const TAIL_LINES: usize = 20;
 
@@ -42,10 +44,28 @@ pub(crate) struct Recipe {
     pub(crate) arguments: Vec<String>,
     pub(crate) port: u16,
     pub(crate) url: String,
-    /// Text that it logs when it is ready. A log has one writer, while another process may answer
-    /// on the port.
-    pub(crate) ready: &'static str,
+    pub(crate) ready: Ready,
     pub(crate) stop: Stop,
+}
+
+/// The way to see that a server is ready.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// Text that it logs. A log has one writer, while another process may answer on the port.
+    Logs(&'static str),
+    /// Its answer to a request.
+    Answers(Box<dyn Probe>),
+}
+
+/// A request that shows whether a server is ready.
+pub(crate) trait Probe: fmt::Debug + Send + Sync {
+    /// Returns true if the server is ready, and false if it does not answer. Another process may
+    /// have taken the port; the probe must not accept its answers.
+    ///
+    /// # Errors
+    ///
+    /// If the server will never be ready, with the reason.
+    fn is_ready(&self) -> Result<bool, String>;
 }
 
 /// The way to stop a server.
@@ -53,6 +73,8 @@ pub(crate) struct Recipe {
 pub(crate) enum Stop {
     /// A signal.
     Signal(Signal),
+    /// A request to its port. After it, a kill loses no data.
+    Request(fn(u16) -> io::Result<()>),
     /// It is killed, because it keeps no data.
     Kill,
 }
@@ -68,9 +90,14 @@ struct Running {
 impl Server {
     /// Starts a server in a home.
     pub(crate) fn new(home: &Arc<Home>, recipe: Recipe) -> Result<Self, ServiceError> {
-        let server = Self { recipe, home: Arc::clone(home), running: Mutex::new(None) };
+        let server = Self::stopped(home, recipe);
         server.start()?;
         Ok(server)
+    }
+
+    /// Returns a server that is not started yet.
+    pub(crate) fn stopped(home: &Arc<Home>, recipe: Recipe) -> Self {
+        Self { recipe, home: Arc::clone(home), running: Mutex::new(None) }
     }
 
     /// Where clients connect to; the same after every start.
@@ -81,6 +108,11 @@ impl Server {
     /// Its port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.recipe.port
+    }
+
+    /// Its `host:port`, the format of Kafka's clients; the same after every start.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
     }
 
     /// The temporary directory that it lives in, with its log; removed at the end.
@@ -117,6 +149,7 @@ impl Server {
         let started = running.insert(self.spawn()?);
         match wait::until(STARTING, || self.progress(started)) {
             Some(Progress::Ready) => Ok(()),
+            Some(Progress::Failed(why)) => Err(self.failed(why)),
             Some(Progress::Ended) => Err(self.failed("ended while it started")),
             None => Err(self.failed("was not ready in time")),
         }
@@ -131,7 +164,13 @@ impl Server {
         let mut slot = self.running();
         let Some(running) = slot.as_mut() else { return Ok(()) };
         match self.recipe.stop {
-            Stop::Kill => self.end(&mut slot),
+            Stop::Request(finish) if running.is_alive() => {
+                running.resume();
+                let finished = finish(self.port());
+                let killed = self.end(&mut slot);
+                finished.map_err(|error| self.failed(format!("did not stop: {error}"))).and(killed)
+            }
+            Stop::Request(_) | Stop::Kill => self.end(&mut slot),
             Stop::Signal(signal) => {
                 running.resume();
                 running.signal(signal);
@@ -162,7 +201,8 @@ impl Server {
         self.start()
     }
 
-    /// Pauses it with all its processes (SIGSTOP): connections stay open, nothing answers.
+    /// Pauses it with all its processes (SIGSTOP), and returns when they are stopped: connections
+    /// stay open, nothing answers.
     pub fn pause(&self) {
         if let Some(running) = self.running().as_ref() {
             running.pause();
@@ -213,13 +253,18 @@ impl Server {
     }
 
     fn progress(&self, running: &mut Running) -> Option<Progress> {
-        // Asked before the log is read: what ended has written all it will.
-        let alive = running.is_alive();
-        let ready = read_from(&self.log(), running.log_begin).contains(self.recipe.ready);
-        match (alive, ready) {
-            (false, _) => Some(Progress::Ended),
-            (true, true) => Some(Progress::Ready),
-            (true, false) => None,
+        // Looked at first: a process that exited has written all of its log.
+        if !running.is_alive() {
+            return Some(Progress::Ended);
+        }
+        let ready = match &self.recipe.ready {
+            Ready::Logs(words) => Ok(read_from(&self.log(), running.log_begin).contains(words)),
+            Ready::Answers(probe) => probe.is_ready(),
+        };
+        match ready {
+            Ok(true) => Some(Progress::Ready),
+            Ok(false) => None,
+            Err(why) => Some(Progress::Failed(why)),
         }
     }
 
@@ -240,6 +285,7 @@ impl Drop for Server {
 
 enum Progress {
     Ready,
+    Failed(String),
     Ended,
 }
 
@@ -259,7 +305,7 @@ impl Running {
 
     fn pause(&self) {
         match &self.container {
-            None => drop(tree::pause(self.child.id())),
+            None => tree::wait_until_stopped(&tree::pause(self.child.id())),
             Some(name) => drop(docker(&["pause", name])),
         }
     }
@@ -300,8 +346,10 @@ fn read_from(log: &Path, begin: u64) -> String {
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Returns the last lines, without the frames of Java's stack traces, which would hide the errors.
 pub(crate) fn tail(log: &str) -> String {
-    let lines: Vec<_> = log.lines().collect();
+    let is_frame = |line: &&str| line.starts_with("\tat ") || line.starts_with("\t... ");
+    let lines: Vec<_> = log.lines().filter(|line| !is_frame(line)).collect();
     let begin = lines.len().saturating_sub(TAIL_LINES);
     lines[begin..].iter().map(|line| format!("    {line}\n")).collect()
 }

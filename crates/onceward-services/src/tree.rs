@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::wait;
 
-/// How long the system may take to end what was killed.
+/// How long the system may take to end what was killed, or to stop it.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Sends a signal to one process. One that is gone needs none.
@@ -35,6 +35,17 @@ pub(crate) fn pause(root: u32) -> BTreeSet<u32> {
         stopped.extend(&new);
     }
     stopped
+}
+
+/// Waits until each of them is stopped. On a busy machine a process with several threads goes on
+/// answering until one of them has received the signal.
+pub(crate) fn wait_until_stopped(pids: &BTreeSet<u32>) {
+    let is_stopped = |pid: &u32| match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => matches!(after_name(&stat).next(), Some("T" | "t" | "Z" | "X")),
+        // It has exited, or the system has no /proc.
+        Err(_) => true,
+    };
+    let _or_the_limit = wait::until(ENDING, || pids.iter().all(is_stopped).then_some(()));
 }
 
 /// Lets the whole tree go on.
@@ -142,8 +153,8 @@ mod tests {
             let stat = fs::read_to_string(format!("/proc/{leaf}/stat")).unwrap();
             after_name(&stat).next().unwrap().to_owned()
         };
-        pause(root.id());
-        assert!(wait::until(ENDING, || (state() == "T").then_some(())).is_some());
+        wait_until_stopped(&pause(root.id()));
+        assert_eq!(state(), "T");
         resume(root.id());
         assert!(wait::until(ENDING, || (state() == "S").then_some(())).is_some());
         kill(root.id());

@@ -121,6 +121,15 @@ async fn the_sweeper_removes_in_chunks_survives_errors_and_leaves_what_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_ends_the_round_and_not_the_sweeper() {
+    let bench = Bench::new();
+    let reports = sweeping(&bench, Arc::new(bench.clock.clone()));
+    bench.store.on_nth(1, Call::Admin, Fault::Hang);
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(reports.lock()[..2], ["failed".to_owned(), "removed 0".to_owned()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_sweeper_stands_still_when_the_clock_jumped() {
     let bench = Bench::new();
     let engine = bench.engine();

@@ -137,7 +137,6 @@ impl Stage {
         target.name = "axum, in transactions".into();
         target.peer = Some(peer.base());
         target.expects.lapse = Lapse::RolledBack;
-        target.expects.server_errors = expected::ServerErrors::Unknown;
         let target = target.controlled(Arc::new(Hands { proxy, server: mortal }));
         Self { target, store, effects, _peer: peer }
     }

@@ -20,8 +20,7 @@ use onceward_testkit::faulty::FaultyStore;
 use onceward_testkit::http::fixture::Fixture;
 use onceward_testkit::http::server::Server;
 use onceward_testkit::http::{
-    Controls, Flood, NotOffered, Protocol, Role, ServerErrors, StoreControls, Target, Trouble, run,
-    shown_by_none,
+    Controls, Flood, NotOffered, Protocol, Role, StoreControls, Target, Trouble, run, shown_by_none,
 };
 use tempfile::TempDir;
 use tokio::sync::Mutex;
@@ -83,7 +82,6 @@ impl Setup {
         target.name = format!("gateway, {kind:?}");
         target.peer = self.peer.as_ref().map(|peer| format!("http://{}", peer.addresses()[0]));
         target.expects.request_bytes_max = Some(64 * 1024);
-        target.expects.server_errors = ServerErrors::Unknown;
         target.expects.role = Role::Gateway { timeout: TIMEOUT };
         let tenant = target.caller[0].clone();
         target.flood = Some(Flood {

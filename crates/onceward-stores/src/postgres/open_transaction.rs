@@ -115,14 +115,26 @@ impl OpenTransaction {
             tracing::error!(%operation, "the work still holds the connection of its transaction after its end");
             return rolled_back(Fault::late(Effect::NotApplied));
         };
-        if let Err(closed) = self.end_work(&connection, end_of_work).await {
-            return closed;
-        }
-        let closed = self.commit(&connection, settlement).await;
-        if matches!(closed, Closed::Committed) {
-            connection.give_back();
+        let closed = match self.end_work(&connection, end_of_work).await {
+            Ok(()) => self.commit(&connection, settlement).await,
+            Err(closed) => closed,
+        };
+        match closed {
+            Closed::Committed => connection.give_back(),
+            // Now, so that a retry does not find the claim's lock held.
+            Closed::RolledBack(_) => self.end_rolled_back(connection).await,
+            Closed::Unknown => {}
         }
         closed
+    }
+
+    /// Ends a transaction that cannot be committed. If that fails, its connection is dropped, and
+    /// the server ends it a moment later.
+    async fn end_rolled_back(&self, connection: TransactionConnection) {
+        let rollback = async { connection.batch_execute("ROLLBACK").await.map_err(Fault::of) };
+        if self.transactions.in_time(rollback).await.is_ok() {
+            connection.give_back();
+        }
     }
 
     async fn commit(&self, connection: &TransactionConnection, settlement: Settlement) -> Closed {

@@ -244,7 +244,7 @@ impl Default for Expectations {
             in_progress: InProgress::Reject,
             problems: true,
             outcomes: OutcomePolicy::Careful,
-            server_errors: ServerErrors::Kept,
+            server_errors: ServerErrors::Unknown,
             outcome_header: true,
             request_bytes_max: None,
             response_bytes_max: Some(10 * 1024 * 1024),

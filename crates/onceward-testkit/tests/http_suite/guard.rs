@@ -257,6 +257,7 @@ impl Guard {
             422 if self.is(Bug::Forgets422) => "release",
             401 | 403 | 407 | 408 | 421 | 425 | 429 => "release",
             500 if self.settings.frees_500 => "release",
+            500.. => "unknown",
             _ => "keep",
         }
     }

@@ -1,5 +1,7 @@
 //! Real servers: started, asked, killed, paused, and gone in the end.
 
+mod kafka;
+mod nats;
 mod support;
 
 use std::env;
@@ -10,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use onceward_services::{
-    PgBouncer, Postgres, Program, Redis, Reply, Server, ServiceError, ask, or_skip, pgbouncer,
-    postgres, query, query_in, redis, redis_cluster, redis_with_replica,
+    Kafka, Nats, PgBouncer, Postgres, Program, Redis, Reply, Server, ServiceError, ask, kafka,
+    nats, or_skip, pgbouncer, postgres, query, query_in, redis, redis_cluster, redis_with_replica,
 };
 use support::{SharedMemory, eventually, nothing_is_left, processes_in};
 
@@ -155,10 +157,12 @@ fn a_panic_leaves_no_process_and_no_directory() {
 #[test]
 fn parent_to_be_ended() {
     let Ok(wanted) = env::var("ONCEWARD_PARENT_TO_BE_ENDED") else { return };
-    let postgres = wanted.contains("postgres").then(|| postgres().unwrap());
+    let all = [("postgres", postgres as fn() -> Option<Server>), ("kafka", kafka), ("nats", nats)];
+    let all = all.into_iter().filter(|(name, _)| wanted.contains(name));
+    let servers: Vec<_> = all.map(|(_, start)| start().unwrap()).collect();
     let pair = redis_with_replica().unwrap();
     pair.replica.pause();
-    for server in postgres.iter().chain([&pair.primary]) {
+    for server in servers.iter().chain([&pair.primary]) {
         println!("directory {}", server.directory().display());
     }
     println!("ready");
@@ -172,6 +176,14 @@ fn a_parent_killed_with_9_leaves_no_process_and_no_directory() {
     let wanted = [Program::Postgres, Program::Redis];
     if wanted.into_iter().all(|program| or_skip(program.find()).is_some()) {
         ended_parent_leaves_nothing("KILL", "postgres and redis", 2);
+    }
+}
+
+#[test]
+fn a_parent_killed_with_9_leaves_neither_kafka_nor_nats() {
+    let wanted = [Program::Kafka, Program::Nats, Program::Redis];
+    if wanted.into_iter().all(|program| or_skip(program.find()).is_some()) {
+        ended_parent_leaves_nothing("KILL", "kafka, nats and redis", 3);
     }
 }
 
@@ -210,6 +222,8 @@ fn a_server_that_cannot_start_shows_the_end_of_its_log() {
     let wrong = [
         (Postgres::default().setting("no_such_setting", "1").start(), "no_such_setting"),
         (Redis::default().setting("no-such-setting", "1").start(), "no-such-setting"),
+        (Nats::default().setting("no_such_setting", "1").start(), "no_such_setting"),
+        (Kafka::default().property("log.retention.ms", "long").start(), "log.retention.ms"),
     ];
     for (started, reason) in wrong {
         match started {
