@@ -102,7 +102,10 @@ impl KafkaSinkSettings {
             config.set(name, value);
         }
         config.set("bootstrap.servers", &self.bootstrap_servers);
-        config.set("message.timeout.ms", self.timeout.as_millis().to_string());
+        let timeout = self.timeout.as_millis();
+        config.set("message.timeout.ms", timeout.to_string());
+        // A topic that is missing is named before its events time out.
+        config.set("topic.metadata.propagation.max.ms", (timeout / 2).to_string());
         Ok(config)
     }
 }

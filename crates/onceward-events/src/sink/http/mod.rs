@@ -28,6 +28,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 use tokio::time::timeout;
+use tower_service::Service as _;
 
 use super::{Delivery, Sink, SinkError};
 use crate::event::StoredEvent;
@@ -52,6 +53,7 @@ const RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// An endpoint that fails for several aggregates in a row counts as down until one event succeeds.
 pub struct HttpSink {
     client: Client<HttpsConnector<HttpConnector<CheckedResolver>>, Full<Bytes>>,
+    connector: HttpConnector<CheckedResolver>,
     settings: HttpSinkSettings,
     name: String,
     breaker: Breaker,
@@ -105,6 +107,13 @@ pub enum InvalidHttpSink {
     Tls(#[source] rustls::Error),
 }
 
+impl fmt::Debug for HttpSinkSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Headers and the URL's query may be secret.
+        f.debug_struct("HttpSinkSettings").field("host", &self.url.host()).finish_non_exhaustive()
+    }
+}
+
 impl HttpSinkSettings {
     /// The default settings for an endpoint.
     pub fn new(url: Uri) -> Self {
@@ -144,12 +153,13 @@ impl HttpSink {
             Some(tls) => ClientConfig::clone(tls),
             None => system_tls().map_err(InvalidHttpSink::Tls)?,
         };
+        let connector = http.clone();
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(https.enable_http1().wrap_connector(http));
         let (name, breaker) = (format!("http {}", shown()), Breaker::new(settings.failures_max));
-        Ok(Self { client, settings, name, breaker })
+        Ok(Self { client, connector, settings, name, breaker })
     }
 
     /// Delivers the events of one aggregate, one after the other.
@@ -191,8 +201,17 @@ impl HttpSink {
                 by_status(status)
             }
             Err(error) if error.is_connect() => Delivery::Unavailable(SinkError::of(&error)),
-            Err(error) => Delivery::Failed(SinkError::of(&error)),
+            // The connection broke. An event may do that to its endpoint, and so may its end.
+            Err(error) if self.is_up().await => Delivery::Failed(SinkError::of(&error)),
+            Err(error) => Delivery::Unavailable(SinkError::of(&error)),
         }
+    }
+
+    /// True if the endpoint accepts connections.
+    async fn is_up(&self) -> bool {
+        let mut connector = self.connector.clone();
+        let ready = std::future::poll_fn(|context| connector.poll_ready(context)).await;
+        ready.is_ok() && connector.call(self.settings.url.clone()).await.is_ok()
     }
 
     fn request(&self, event: &StoredEvent) -> Result<Request<Full<Bytes>>, SinkError> {

@@ -1,5 +1,13 @@
 //! The conformance suite on the sinks of this crate, and on sinks that break their contract.
 
+#[cfg(feature = "http")]
+mod http_sink;
+#[cfg(feature = "kafka")]
+mod kafka_sink;
+#[cfg(feature = "nats")]
+mod nats_sink;
+
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
@@ -7,7 +15,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use onceward_events::{Delivery, PrintSink, Sink, SinkError, StoredEvent};
+use onceward_core::Timestamp;
+use onceward_events::{
+    Aggregate, Delivery, EventBytes, EventId, PrintSink, Sink, SinkError, StoredEvent,
+};
 use onceward_testkit::events::sink_conformance::{Received, SinkFixture, exercise};
 
 /// What was printed.
@@ -140,4 +151,25 @@ async fn the_suite_finds_sinks_that_break_their_contract() {
         let found = AssertUnwindSafe(exercise(&broken)).catch_unwind().await.is_err();
         assert!(found, "{mistake:?} was not found");
     }
+}
+
+/// A small event about an order.
+pub(crate) fn stored_event(order: &str, number: i64) -> Arc<StoredEvent> {
+    event_of("order", order, number)
+}
+
+pub(crate) fn event_of(kind: &str, id: &str, number: i64) -> Arc<StoredEvent> {
+    let aggregate = Aggregate::new(kind, id).unwrap();
+    Arc::new(StoredEvent {
+        id: EventId::of_name(&number.to_string()),
+        event_type: "OrderCreated".to_owned(),
+        payload: EventBytes(Bytes::from_static(b"{}")),
+        content_type: "application/json".to_owned(),
+        headers: BTreeMap::new(),
+        operation: None,
+        created_at: Timestamp::from_millis(0),
+        position: number,
+        lane: aggregate.lane(),
+        aggregate,
+    })
 }
