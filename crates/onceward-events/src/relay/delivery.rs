@@ -372,7 +372,7 @@ impl Deliverer {
             return Ok(());
         }
         let Some(Connections { reading, .. }) = &self.connections else { return Ok(()) };
-        for (aggregate, after) in self.queue.to_read() {
+        for (aggregate, after) in self.queue.take_unread() {
             let Some(snapshot) = self.reader.snapshot(aggregate.lane()) else {
                 self.queue.read_again(aggregate);
                 continue;

@@ -246,7 +246,7 @@ impl Queue {
     }
 
     /// Aggregates whose events have to be read, with the position after which.
-    pub(super) fn to_read(&mut self) -> Vec<(Aggregate, i64)> {
+    pub(super) fn take_unread(&mut self) -> Vec<(Aggregate, i64)> {
         let aggregates = std::mem::take(&mut self.to_read).into_iter();
         let after = |it: Aggregate| {
             let pending = self.aggregates.get(&it).filter(|it| it.status == Status::Reading)?;
@@ -256,7 +256,7 @@ impl Queue {
         aggregates.filter_map(after).collect()
     }
 
-    /// Adds events of an aggregate that were read for [`to_read`](Self::to_read). `complete` says that
+    /// Adds events of an aggregate that were read for [`take_unread`](Self::take_unread). `complete` says that
     /// the table had no more.
     pub(super) fn add_read(
         &mut self,
@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(queue.len(), WAITING_EVENTS_MAX, "in order, or not at all");
         assert_eq!(queue.take_batch(1000, now, |_| true).len(), WAITING_EVENTS_MAX);
         queue.finish(&order("a"), WAITING_EVENTS_MAX, After::GoOn);
-        assert_eq!(queue.to_read(), [(order("a"), 100)]);
+        assert_eq!(queue.take_unread(), [(order("a"), 100)]);
         let rest = (101..=301).map(|position| event("a", position)).collect();
         queue.add_read(&order("a"), rest, true);
         assert_eq!(queue.take_batch(1000, now, |_| true).len(), 201);
@@ -453,12 +453,12 @@ mod tests {
         assert_eq!((queue.len(), is_ready(&mut queue, now)), (0, false));
         assert_eq!(queue.parked().iter().collect::<Vec<_>>(), [&order("a")]);
         queue.unpark(&order("a"));
-        assert_eq!(queue.to_read(), [(order("a"), 0)]);
+        assert_eq!(queue.take_unread(), [(order("a"), 0)]);
         queue.push(event("a", 4));
         queue.add_read(&order("a"), vec![event("a", 2), event("a", 3)], false);
         assert_eq!(positions(&queue.take_batch(9, now, |_| true)), [2, 3]);
         queue.finish(&order("a"), 2, After::GoOn);
-        assert_eq!(queue.to_read(), [(order("a"), 3)]);
+        assert_eq!(queue.take_unread(), [(order("a"), 3)]);
     }
 
     #[tokio::test(start_paused = true)]
