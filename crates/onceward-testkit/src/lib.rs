@@ -6,6 +6,7 @@
 //! - [`proxy`]: a TCP proxy that cuts, halves and delays messages between a store and its server.
 //! - [`sim`]: several nodes and clients on simulated time, with crashes, pauses and lost
 //!   messages; a seed repeats.
+//! - `events` (feature `events`): the suite for sinks of events, and the checker of deliveries.
 //! - `http` (feature `http`): the black-box suite for any server that claims to support the
 //!   Idempotency-Key header.
 //! - [`life`]: child processes that are killed in the middle of their work.
@@ -16,6 +17,8 @@
 pub mod clock;
 pub mod conformance;
 pub mod dice;
+#[cfg(feature = "events")]
+pub mod events;
 pub mod faulty;
 pub mod history;
 #[cfg(feature = "http")]

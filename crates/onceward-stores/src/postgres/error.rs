@@ -217,7 +217,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn unreachable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+    /// The error of a server that cannot be reached, or whose connection has ended.
+    pub fn unreachable(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let source = source.into();
         Self::Unreachable { reason: chain(&*source), source }
     }

@@ -45,7 +45,7 @@
 //! | `sqlx_transaction` | the same in transactions of sqlx |
 //! | `notifications` | waiters, and the connection that listens for them |
 //! | `migrations/`, `migrate`, `schema` | the tables, and how they are brought up to date |
-//! | `session`, `tls` | connection pools and session settings |
+//! | `server`, `session`, `tls` | connections, their pools and their settings |
 //! | `cache_generation` | the generation of valid entries of a cache |
 //! | `resolver` | a query that tells what became of an operation |
 //! | `settings`, `error` | limits; what an error says about the effect |
@@ -62,6 +62,7 @@ mod open_transaction;
 mod resolver;
 mod row;
 mod schema;
+mod server;
 mod session;
 mod settings;
 mod sql;
@@ -73,9 +74,7 @@ mod transaction_handle;
 mod transactions;
 
 use std::fmt;
-use std::str::FromStr as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
@@ -84,16 +83,15 @@ use onceward_core::{
     StoreAdmin, StoreError,
 };
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::config::SslMode;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Row};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{Client, Row};
 
 pub use error::{OpenError, RecordsLost};
-pub use migrate::migration_plan;
+pub use migrate::{Migration, Migrations, migration_plan};
 pub use open_transaction::{Begun, Closed, OpenTransaction};
 pub use resolver::SqlResolver;
 pub use schema::{InvalidSchema, Schema};
+pub use server::{Server, ServerConnection};
 pub use settings::{Listen, Settings};
 #[cfg(feature = "sqlx")]
 pub use sqlx;
@@ -108,7 +106,8 @@ use batcher::{Batcher, Job};
 use error::Fault;
 use executor::Executor;
 pub(crate) use executor::RetainedUntil;
-use notifications::{ListenSource, Notifications};
+use migrate::RECORDS;
+use notifications::Notifications;
 use row::RowSnapshot;
 use session::{ADMIN_TIMEOUT, Pools, Session, SqlClient as _, connection};
 use sql::Statement;
@@ -136,8 +135,8 @@ impl PostgresStore {
         let server = Server::new(url, &settings)?;
         let mut client = server.connect(&settings).await?;
         match settings.migrate {
-            true => drop(migrate::run(&mut client, &settings.schema).await?),
-            false => migrate::check(&client, &settings.schema).await?,
+            true => drop(RECORDS.run(&mut client, &settings.schema).await?),
+            false => RECORDS.check(&client, &settings.schema).await?,
         }
         if settings.pgbouncer {
             check_durable(&client).await?;
@@ -153,14 +152,14 @@ impl PostgresStore {
     /// processes may run it at the same time.
     pub async fn migrate(url: &str, settings: &Settings) -> Result<usize, OpenError> {
         let mut client = Server::new(url, settings)?.connect(settings).await?;
-        migrate::run(&mut client, &settings.schema).await
+        RECORDS.run(&mut client, &settings.schema).await
     }
 
     /// Returns the SQL that [`migrate`](Self::migrate) would run, without running it; empty if the
     /// tables are up to date.
     pub async fn pending_migrations(url: &str, settings: &Settings) -> Result<String, OpenError> {
         let client = Server::new(url, settings)?.connect(settings).await?;
-        migrate::plan(&client, &settings.schema).await
+        RECORDS.pending(&client, &settings.schema).await
     }
 
     /// Runs one statement on an operator's connection.
@@ -358,63 +357,6 @@ fn page(rows: &[Row], query: &Query) -> Result<Page, Fault> {
         }
     }
     Ok(page)
-}
-
-/// The server's address.
-struct Server {
-    config: Config,
-    tls: MakeRustlsConnect,
-}
-
-impl Server {
-    fn new(url: &str, settings: &Settings) -> Result<Self, OpenError> {
-        let config = address(url, settings)?;
-        let file = settings.root_certificates.as_deref();
-        let tls = match config.get_ssl_mode() {
-            // Without TLS the system's certificates are not needed.
-            SslMode::Disable if file.is_none() => tls::connector_without_roots()?,
-            _ => tls::connector(file)?,
-        };
-        Ok(Self { config, tls })
-    }
-
-    async fn connect(&self, settings: &Settings) -> Result<Client, OpenError> {
-        let connecting = self.config.connect(self.tls.clone());
-        let connected = timeout(settings.connect_timeout * 2, connecting).await;
-        let (client, connection) = connected
-            .map_err(|_| OpenError::unreachable("no answer in time"))?
-            .map_err(OpenError::unreachable)?;
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "the connection for opening a store");
-            }
-        });
-        Ok(client)
-    }
-
-    fn listen_source(&self, settings: &Settings) -> Result<Option<ListenSource>, OpenError> {
-        let config = match &settings.listen {
-            Listen::Off => return Ok(None),
-            Listen::Here if settings.pgbouncer => return Ok(None),
-            Listen::Here => self.config.clone(),
-            Listen::At(url) => address(url, settings)?,
-        };
-        let (tls, channel) = (self.tls.clone(), settings.schema.channel());
-        Ok(Some(ListenSource { config, tls, channel }))
-    }
-}
-
-fn address(url: &str, settings: &Settings) -> Result<Config, OpenError> {
-    let mut config = Config::from_str(url).map_err(OpenError::Address)?;
-    if config.get_application_name().is_none() {
-        config.application_name("onceward");
-    }
-    config.connect_timeout(settings.connect_timeout);
-    // Detects a dead server while calls still wait for it.
-    config.keepalives_idle(Duration::from_secs(15));
-    config.keepalives_interval(Duration::from_secs(5));
-    config.tcp_user_timeout(Duration::from_secs(15));
-    Ok(config)
 }
 
 /// Behind PgBouncer a session cannot turn on durable commits.

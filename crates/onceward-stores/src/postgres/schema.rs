@@ -33,6 +33,13 @@ impl Schema {
         format!("onceward_{}", self.0)
     }
 
+    /// Inserts the name into a statement for `{schema}`, and removes the comments, so that the
+    /// server need not parse them with every statement.
+    pub fn statement(&self, text: &str) -> String {
+        let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+        self.apply(&lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// Inserts the name into SQL. It is quoted, as it may be a reserved word.
     pub(super) fn apply(&self, sql: &str) -> String {
         sql.replace("{schema}", &format!("\"{}\"", self.0))

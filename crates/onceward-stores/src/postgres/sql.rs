@@ -28,6 +28,7 @@ pub(super) struct Statements {
     pub(super) new_sentinel: Statement,
     pub(super) mark_awaited: Statement,
     pub(super) try_lock: Statement,
+    pub(super) set_operation: Statement,
     pub(super) transaction_id: Statement,
     pub(super) transaction_status: Statement,
     #[cfg(feature = "tiered")]
@@ -47,7 +48,7 @@ impl Statements {
         use Type as T;
         let bind = |text: &str, types: Vec<Type>| Statement {
             text: schema
-                .apply(&without_comments(text))
+                .statement(text)
                 .replace("{columns}", COLUMNS)
                 .replace("{sentinel}", SENTINEL),
             types,
@@ -84,6 +85,7 @@ impl Statements {
             new_sentinel: bind(include_str!("sql/new_sentinel.sql"), vec![]),
             mark_awaited: bind(include_str!("sql/await.sql"), vec![T::BYTEA]),
             try_lock: bind("SELECT pg_try_advisory_xact_lock($1::bigint)", vec![T::INT8]),
+            set_operation: bind(include_str!("sql/set_operation.sql"), vec![T::TEXT]),
             transaction_id: bind("SELECT pg_current_xact_id()::text, pg_backend_pid()", vec![]),
             transaction_status: bind(include_str!("sql/status.sql"), vec![T::TEXT, T::INT4]),
             #[cfg(feature = "tiered")]
@@ -92,9 +94,4 @@ impl Statements {
             next_generation: bind(include_str!("sql/next_generation.sql"), vec![]),
         }
     }
-}
-
-/// Removes comments, so that the server need not parse them with every statement.
-fn without_comments(text: &str) -> String {
-    text.lines().filter(|line| !line.trim_start().starts_with("--")).collect::<Vec<_>>().join("\n")
 }

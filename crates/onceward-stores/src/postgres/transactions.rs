@@ -82,10 +82,15 @@ impl Executor {
     ) -> Result<Claim, Fault> {
         let lock = self.lock_of(&request.id);
         let locked = tx.run(&self.statements.try_lock, &[&lock]).await?;
-        if locked.first().and_then(|row| row.at(0)) == Some(true) {
-            return self.claims(tx, &[request]).await.swap_remove(0);
+        if locked.first().and_then(|row| row.at(0)) != Some(true) {
+            return self.claim_elsewhere(tx, request).await;
         }
-        self.claim_elsewhere(tx, request).await
+        let claim = self.claims(tx, &[request]).await.swap_remove(0)?;
+        if let Claim::Granted { operation, .. } = &claim {
+            let operation = operation.to_string();
+            tx.run(&self.statements.set_operation, &[&operation]).await?;
+        }
+        Ok(claim)
     }
 
     /// The answer while another transaction works on the record: what is committed, if that is a
