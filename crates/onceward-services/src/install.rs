@@ -6,8 +6,23 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::ServiceError;
-use crate::program::{Program, images_only, succeeds};
+use crate::found::{Found, images_only, succeeds};
+use crate::program::Program;
 use crate::registry::Registry;
+
+impl Program {
+    /// Looks for it: an executable on `PATH`, then where packages put it, then an image that
+    /// Docker has already. `ONCEWARD_SERVICES_FROM=images` leaves executables out, for one who
+    /// has another version of them.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::Missing`], with what to do.
+    pub fn find(self) -> Result<Found, ServiceError> {
+        let missing = || ServiceError::Missing { program: self, advice: advice(self) };
+        self.look().ok_or_else(missing)
+    }
+}
 
 /// The way to install programs on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

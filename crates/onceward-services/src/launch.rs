@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::ServiceError;
+use crate::found::Found;
 use crate::home::Home;
 use crate::owner::Owner;
-use crate::program::Found;
 
 /// Writes the process id for the guard before the program starts. So the program ends with this
 /// process even if it is killed during the start.

@@ -27,6 +27,7 @@
 mod address;
 mod cache;
 mod error;
+mod found;
 mod guard;
 mod home;
 mod install;
@@ -49,13 +50,14 @@ mod wait;
 
 pub use address::own_address;
 pub use error::ServiceError;
+pub use found::Found;
 pub use install::{Plan, install, plan};
 pub use kafka::{Access, Connect, Kafka, KafkaCluster, KafkaRecord, Topic};
 pub use nats::Nats;
 pub use passing::{MovedDatabase, age, is_primary};
 pub use pgbouncer::PgBouncer;
 pub use postgres::{Postgres, query, query_in};
-pub use program::{Found, Program};
+pub use program::Program;
 pub use redis::{Redis, RedisPair};
 pub use redis_cluster::RedisCluster;
 pub use resp::{Reply, ask};

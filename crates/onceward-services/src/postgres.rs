@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::process::Signal;
 
 use crate::error::ServiceError;
+use crate::found::Found;
 use crate::home::Home;
 use crate::launch::Launch;
-use crate::program::{Found, Program};
+use crate::program::Program;
 use crate::server::{Ready, Recipe, Server, Stop, tail};
 
 /// Settings of a PostgreSQL. Every process of this machine may connect, as `postgres`, without a

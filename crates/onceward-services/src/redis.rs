@@ -6,8 +6,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::error::ServiceError;
+use crate::found::Found;
 use crate::home::Home;
-use crate::program::{Found, Program};
+use crate::program::Program;
 use crate::resp::{Reply, ask};
 use crate::server::{Ready, Recipe, Server, Stop};
 use crate::wait;

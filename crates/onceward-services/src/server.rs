@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::error::ServiceError;
+use crate::found::{Found, succeeds};
 use crate::home::Home;
 use crate::launch::Launch;
-use crate::program::{Found, succeeds};
 use crate::{tree, wait};
 
 /// Limit of a start: ten times the time of the slowest, a Kafka cluster, on a busy machine with two

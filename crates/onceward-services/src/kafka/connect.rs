@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::properties::Properties;
 use crate::error::ServiceError;
+use crate::found::Found;
 use crate::home::Home;
-use crate::program::{Found, Program};
+use crate::program::Program;
 use crate::server::{Probe, Ready, Recipe, Server, Stop};
 
 /// Enough for tests. A worker takes 180 MB of memory with it.

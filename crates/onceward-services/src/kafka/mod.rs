@@ -20,8 +20,9 @@ use self::properties::Properties;
 use self::protocol::metadata;
 pub use self::topic::{Access, KafkaRecord, Topic};
 use crate::error::ServiceError;
+use crate::found::Found;
 use crate::home::Home;
-use crate::program::{Found, Program};
+use crate::program::Program;
 use crate::server::{Probe, Ready, Recipe, Server, Stop};
 
 /// Enough for tests. A broker takes 170 MB of memory with it.
