@@ -26,6 +26,7 @@ use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 use crate::config::{self, Config, NotSet};
+#[cfg(feature = "postgres")]
 use crate::error_chain::error_chain;
 use crate::net::TlsError;
 
