@@ -25,7 +25,7 @@ pub use event::{
 };
 pub use outbox::{MIGRATIONS, Outbox, OutboxSettings, PublishError, Published};
 pub use relay::{AggregateTypes, OnFailure, Relay, RelayError, RelaySettings, RelayStatus, Route};
-pub use sink::{Delivery, PrintSink, Sink, SinkError};
+pub use sink::{DeliverOne, Delivery, PrintSink, Sink, SinkError, one_by_one};
 #[cfg(feature = "http")]
 pub use sink::{HttpSink, HttpSinkSettings, InvalidHttpSink, InvalidSecret, WebhookSecret};
 #[cfg(feature = "kafka")]

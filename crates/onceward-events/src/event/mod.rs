@@ -246,12 +246,12 @@ impl Aggregate {
         Ok(Self { kind, id: name("aggregate id", id.into())? })
     }
 
-    /// What it is, such as `order`.
+    /// Its kind, such as `order`.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Which one.
+    /// Its id.
     pub fn id(&self) -> &str {
         &self.id
     }

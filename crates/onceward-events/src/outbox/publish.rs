@@ -226,7 +226,7 @@ impl Columns<'_> {
     }
 }
 
-/// What became of one event of a statement.
+/// The result of one event of a statement.
 pub(super) enum Inserted {
     New(EventId),
     Taken(EventId),

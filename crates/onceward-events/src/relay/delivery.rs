@@ -452,7 +452,7 @@ impl Deliverer {
         if self.waiting_until < now + self.settings.poll {
             self.waiting_until = now + NOTIFY_FOR;
             reading.wait(relay, NOTIFY_FOR).await?;
-            // What was committed just before would not notify.
+            // Events that were committed just before would not notify.
             self.read_at = now;
             return Ok(true);
         }

@@ -29,7 +29,7 @@ struct OwnLane {
     leaving: bool,
 }
 
-/// What changed at a renewal.
+/// The lanes that a renewal took or lost.
 #[derive(Debug, Default)]
 pub(super) struct LaneChange {
     pub(super) taken: Vec<Lane>,

@@ -119,7 +119,7 @@ impl Relay {
         Ok(Self { server, settings, sink: SharedSink(sink), status })
     }
 
-    /// What the relay reports while it runs.
+    /// Reports of the running relay.
     pub fn status(&self) -> watch::Receiver<RelayStatus> {
         self.status.subscribe()
     }

@@ -52,7 +52,7 @@ enum Status {
     Parked,
 }
 
-/// What happens to an aggregate after a batch.
+/// The next step of an aggregate after a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     /// Its next events are delivered.

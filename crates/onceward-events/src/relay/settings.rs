@@ -37,13 +37,13 @@ pub struct RelaySettings {
     pub backoff: Duration,
     /// Longest pause of an aggregate, and of the relay while the sink is down.
     pub backoff_max: Duration,
-    /// What happens to an event that cannot be delivered.
+    /// Rule for an event that cannot be delivered.
     pub on_failure: OnFailure,
     /// Longest time that a relay which stops waits for its batches.
     pub drain: Duration,
 }
 
-/// What happens to an event after its last attempt.
+/// Rule for an event after its last attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
     /// Its aggregate waits for an operator. Its order is kept; other aggregates go on.

@@ -1,4 +1,4 @@
-//! What a relay reports.
+//! Reports of a running relay.
 
 use onceward_core::Timestamp;
 

@@ -5,6 +5,7 @@
 //! | `mod` | the trait `Sink` |
 //! | `http/` | an HTTP endpoint (feature `http`) |
 //! | `kafka`, `nats` | Kafka, NATS JetStream (features of the same names) |
+//! | `one_by_one` | batches for sinks that deliver one event at a time |
 //! | `template` | names of topics and subjects |
 //! | `print` | a sink that prints events, for trying |
 
@@ -14,6 +15,7 @@ mod http;
 mod kafka;
 #[cfg(feature = "nats")]
 mod nats;
+mod one_by_one;
 mod print;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod template;
@@ -30,6 +32,7 @@ pub use http::{HttpSink, HttpSinkSettings, InvalidHttpSink, InvalidSecret, Webho
 pub use kafka::{InvalidKafkaSink, KafkaSink, KafkaSinkSettings};
 #[cfg(feature = "nats")]
 pub use nats::{NatsSink, NatsSinkSettings};
+pub use one_by_one::{DeliverOne, one_by_one};
 pub use print::PrintSink;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 pub use template::{InvalidTemplate, SubjectTemplate, TopicTemplate};

@@ -9,10 +9,9 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, HeaderMap, HeaderValue};
 use async_trait::async_trait;
-use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::OnceCell;
 
-use super::{Delivery, Sink, SinkError, SubjectTemplate};
+use super::{DeliverOne, Delivery, Sink, SinkError, SubjectTemplate, one_by_one};
 use crate::event::StoredEvent;
 
 /// Publishes each event to a subject of a stream, and waits for the stream's acknowledgement.
@@ -83,27 +82,21 @@ impl NatsSink {
         };
         self.context.get_or_try_init(|| connect).await
     }
+}
 
-    /// Delivers the events of one aggregate, one after the other.
-    async fn deliver_in_order(
-        &self,
-        context: &Context,
-        events: &[Arc<StoredEvent>],
-    ) -> Vec<Delivery> {
-        let mut results = Vec::with_capacity(events.len());
-        for event in events {
-            let result = self.deliver_one(context, event).await;
-            let delivered = result == Delivery::Delivered;
-            results.push(result);
-            if !delivered {
-                break;
-            }
-        }
-        results.resize(events.len(), Delivery::Held);
-        results
+impl fmt::Debug for NatsSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsSink").field("name", &self.name).finish_non_exhaustive()
     }
+}
 
-    async fn deliver_one(&self, context: &Context, event: &StoredEvent) -> Delivery {
+#[async_trait]
+impl DeliverOne for NatsSink {
+    async fn deliver_one(&self, event: &StoredEvent) -> Delivery {
+        let context = match self.context().await {
+            Ok(context) => context,
+            Err(error) => return Delivery::Unavailable(error),
+        };
         let subject = self.settings.subject.subject(&event.aggregate);
         let message = PublishMessage::build()
             .payload(event.payload.0.clone())
@@ -117,27 +110,13 @@ impl NatsSink {
     }
 }
 
-impl fmt::Debug for NatsSink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NatsSink").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 #[async_trait]
 impl Sink for NatsSink {
     async fn deliver(&self, events: &[Arc<StoredEvent>]) -> Vec<Delivery> {
-        let context = match self.context().await {
-            Ok(context) => context,
-            Err(error) => return vec![Delivery::Unavailable(error); events.len()],
-        };
-        let mut aggregates = Vec::new();
-        for events in events.chunk_by(|one, next| one.aggregate == next.aggregate) {
-            aggregates.push(self.deliver_in_order(context, events));
+        if let Err(error) = self.context().await {
+            return vec![Delivery::Unavailable(error); events.len()];
         }
-        // In order, so that the results stand where their events do.
-        let at_once = self.settings.in_flight_max.max(1);
-        let results: Vec<Vec<_>> = stream::iter(aggregates).buffered(at_once).collect().await;
-        results.into_iter().flatten().collect()
+        one_by_one(self, events, self.settings.in_flight_max).await
     }
 
     fn name(&self) -> &str {

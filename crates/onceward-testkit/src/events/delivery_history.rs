@@ -1,4 +1,4 @@
-//! What was committed and what was delivered, and the invariants O1 to O4.
+//! Commits and deliveries of events, and the invariants O1 to O4.
 //!
 //! - **O1** a committed event is delivered.
 //! - **O2** a delivered event was committed.
@@ -19,7 +19,7 @@ pub struct Known {
     pub content: Vec<u8>,
 }
 
-/// What happened in a run.
+/// Commits and deliveries of a run.
 #[derive(Debug, Default)]
 pub struct DeliveryHistory {
     /// Events of committed transactions; those of one aggregate in the order of their commits.

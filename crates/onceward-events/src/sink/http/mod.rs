@@ -17,7 +17,6 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _};
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -30,7 +29,7 @@ use rustls::ClientConfig;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
-use super::{Delivery, Sink, SinkError};
+use super::{DeliverOne, Delivery, Sink, SinkError, one_by_one};
 use crate::event::StoredEvent;
 use breaker::Breaker;
 use resolver::CheckedResolver;
@@ -162,37 +161,6 @@ impl HttpSink {
         Ok(Self { client, connector, settings, name, breaker })
     }
 
-    /// Delivers the events of one aggregate, one after the other.
-    async fn deliver_in_order(&self, events: &[Arc<StoredEvent>]) -> Vec<Delivery> {
-        let mut results = Vec::with_capacity(events.len());
-        for event in events {
-            let result = match self.breaker.refusal() {
-                Some(error) => Delivery::Unavailable(error),
-                None => self.deliver_one(event).await,
-            };
-            let delivered = result == Delivery::Delivered;
-            results.push(result);
-            if !delivered {
-                break;
-            }
-        }
-        results.resize(events.len(), Delivery::Held);
-        results
-    }
-
-    async fn deliver_one(&self, event: &StoredEvent) -> Delivery {
-        let request = match self.request(event) {
-            Ok(request) => request,
-            Err(error) => return Delivery::Rejected(error),
-        };
-        let result = match timeout(self.settings.timeout, self.send(request)).await {
-            Ok(result) => result,
-            Err(_) => failed(format!("no answer within {:?}", self.settings.timeout)),
-        };
-        self.breaker.note(&event.aggregate, &result);
-        result
-    }
-
     async fn send(&self, request: Request<Full<Bytes>>) -> Delivery {
         match self.client.request(request).await {
             Ok(response) => {
@@ -264,17 +232,29 @@ impl fmt::Debug for HttpSink {
 }
 
 #[async_trait]
+impl DeliverOne for HttpSink {
+    async fn deliver_one(&self, event: &StoredEvent) -> Delivery {
+        if let Some(error) = self.breaker.refusal() {
+            return Delivery::Unavailable(error);
+        }
+        let request = match self.request(event) {
+            Ok(request) => request,
+            Err(error) => return Delivery::Rejected(error),
+        };
+        let result = match timeout(self.settings.timeout, self.send(request)).await {
+            Ok(result) => result,
+            Err(_) => failed(format!("no answer within {:?}", self.settings.timeout)),
+        };
+        self.breaker.note(&event.aggregate, &result);
+        result
+    }
+}
+
+#[async_trait]
 impl Sink for HttpSink {
     async fn deliver(&self, events: &[Arc<StoredEvent>]) -> Vec<Delivery> {
         self.breaker.begin_call();
-        let mut aggregates = Vec::new();
-        for events in events.chunk_by(|one, next| one.aggregate == next.aggregate) {
-            aggregates.push(self.deliver_in_order(events));
-        }
-        // In order, so that the results stand where their events do.
-        let at_once = self.settings.requests_max.max(1);
-        let results: Vec<Vec<_>> = stream::iter(aggregates).buffered(at_once).collect().await;
-        results.into_iter().flatten().collect()
+        one_by_one(self, events, self.settings.requests_max).await
     }
 
     fn name(&self) -> &str {

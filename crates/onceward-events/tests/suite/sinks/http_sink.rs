@@ -27,7 +27,7 @@ struct Endpoint(Arc<Mutex<EndpointState>>);
 #[derive(Default)]
 struct EndpointState {
     received: Vec<(HeaderMap, Bytes)>,
-    /// What it answers instead of 204.
+    /// Status that it answers instead of 204.
     status: Option<StatusCode>,
     hangs: bool,
 }

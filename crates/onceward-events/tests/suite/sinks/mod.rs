@@ -21,7 +21,7 @@ use onceward_events::{
 };
 use onceward_testkit::events::sink_conformance::{Received, SinkFixture, exercise};
 
-/// What was printed.
+/// The printed bytes.
 #[derive(Clone, Default)]
 struct Printed(Arc<Mutex<Vec<u8>>>);
 
