@@ -25,6 +25,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use onceward_core::Timestamp;
 use rustls::ClientConfig;
 use tokio::time::timeout;
 use tower_service::Service as _;
@@ -192,7 +193,7 @@ impl HttpSink {
         for (name, value) in &event.headers {
             headers.insert(custom_header(name)?, header_value(name, value)?);
         }
-        let time = millis_as_rfc3339(event.created_at.as_millis());
+        let time = rfc3339(event.created_at);
         let parts = [
             ("ce-specversion", "1.0"),
             ("ce-id", &id),
@@ -324,25 +325,9 @@ fn ce_value(value: &str) -> HeaderValue {
     HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
-fn millis_as_rfc3339(millis: u64) -> String {
-    let (seconds, millis) = (millis / 1_000, millis % 1_000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
-}
-
-/// The date of a day since 1970 (Howard Hinnant's algorithm).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year_of_era + era * 400 + u64::from(month <= 2), month, day)
+fn rfc3339(at: Timestamp) -> String {
+    let since = Duration::from_millis(at.as_millis());
+    humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
 fn system_tls() -> Result<ClientConfig, rustls::Error> {
@@ -358,13 +343,6 @@ fn system_tls() -> Result<ClientConfig, rustls::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_rfc_3339() {
-        assert_eq!(millis_as_rfc3339(0), "1970-01-01T00:00:00.000Z");
-        assert_eq!(millis_as_rfc3339(951_782_400_123), "2000-02-29T00:00:00.123Z");
-        assert_eq!(millis_as_rfc3339(1_795_059_061_007), "2026-11-19T02:51:01.007Z");
-    }
 
     #[test]
     fn values_of_cloudevents_are_percent_encoded() {

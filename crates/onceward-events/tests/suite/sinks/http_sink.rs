@@ -120,6 +120,7 @@ fn received(headers: &HeaderMap, body: &Bytes) -> Received {
     let text = |name: &str| headers[name].to_str().unwrap().to_owned();
     assert_eq!(text("webhook-id"), text("idempotency-key"));
     assert!(text("webhook-signature").starts_with("v1,"));
+    assert!(humantime::parse_rfc3339(&text("ce-time")).is_ok(), "{}", text("ce-time"));
     let own = BTreeMap::from([("tenant".to_owned(), text("tenant"))]);
     Received {
         id: text("ce-id"),
