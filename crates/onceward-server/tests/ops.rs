@@ -86,8 +86,11 @@ async fn exposed() -> Exposed {
     exposed
 }
 
-/// The selectors in an expression: a metric with its matchers (label, operator, value).
-fn selectors(expression: &str) -> Vec<(String, Vec<(String, String, String)>)> {
+/// Label, operator and value of a selector.
+type Matcher = (String, String, String);
+
+/// The selectors in an expression: a metric with its matchers.
+fn selectors(expression: &str) -> Vec<(String, Vec<Matcher>)> {
     let mut selectors = Vec::new();
     for name in metrics_in(expression).into_iter().collect::<BTreeSet<_>>() {
         for (at, _) in expression.match_indices(name) {
@@ -103,7 +106,12 @@ fn selectors(expression: &str) -> Vec<(String, Vec<(String, String, String)>)> {
                 let (operator, value) = text[label.len()..].split_once('"').unwrap();
                 (label, operator.to_owned(), value.trim_end_matches('"').to_owned())
             };
-            let matchers = matchers.split(',').filter(|it| !it.is_empty()).map(matcher).collect();
+            let matchers = matchers
+                .split(',')
+                .map(str::trim)
+                .filter(|it| !it.is_empty())
+                .map(matcher)
+                .collect();
             selectors.push((name.to_owned(), matchers));
         }
     }

@@ -270,6 +270,7 @@ impl Reconciler {
             by: self.resolver.name(),
             retention: self.settings.retention,
             observer: self.observer.as_deref(),
+            failures: &self.resolver.failures,
         };
         let decided = finding.apply(&*self.store, Some(&self.decisions)).await?;
         Ok(decided.map_or(Answered::StillUnknown, Answered::Settled))

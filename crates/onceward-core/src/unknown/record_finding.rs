@@ -3,7 +3,7 @@
 use super::decision_log::{Decision, DecisionKind, DecisionLog};
 use super::recovery_observer::{RecoveryObserver, RecoveryStatus};
 use super::resolver::{BoxError, Finding};
-use crate::log::LogSubject;
+use crate::log::{LogSubject, LogThrottle};
 use crate::log_operation;
 use crate::record::{Record, Resource, Retention};
 use crate::store::{Fenced, ResolveRequest, StoreAdmin, StoreError, Verdict};
@@ -17,6 +17,8 @@ pub(super) struct RecordFinding<'a> {
     pub(super) by: &'a str,
     pub(super) retention: Retention,
     pub(super) observer: Option<&'a dyn RecoveryObserver>,
+    /// Rate limit of log lines about failures.
+    pub(super) failures: &'a LogThrottle,
 }
 
 impl RecordFinding<'_> {
@@ -27,7 +29,7 @@ impl RecordFinding<'_> {
         store: &S,
         decisions: Option<&DecisionLog>,
     ) -> Result<Option<DecisionKind>, StoreError> {
-        let Self { record, finding, by, retention, observer } = self;
+        let Self { record, finding, by, retention, observer, failures } = self;
         let report = |status| {
             if let Some(observer) = observer {
                 observer.recovered(record, status);
@@ -37,7 +39,10 @@ impl RecordFinding<'_> {
         let Finding { verdict, evidence } = match finding {
             Ok(finding) => finding,
             Err(error) => {
-                log_operation!(WARN, subject, { by, %error, }, "the resolver failed");
+                if let Some(occurrences) = failures.occurred() {
+                    log_operation!(WARN, subject, { by, %error, occurrences, },
+                        "the resolver failed");
+                }
                 report(RecoveryStatus::Failed);
                 return Ok(None);
             }

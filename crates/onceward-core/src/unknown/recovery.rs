@@ -72,6 +72,7 @@ impl Recovery {
             by: self.resolver.name(),
             retention,
             observer: self.observer.as_deref(),
+            failures: &self.resolver.failures,
         };
         finding.apply(&*self.store, self.decisions.as_ref()).await
     }

@@ -143,7 +143,7 @@ impl Exchange {
             Completion::Unknown => {
                 self.report(Event::Settled(Disposition::Unknown, Settled::Pending));
                 let cause = Cause::of(UnknownReason::Commit);
-                self.log_ended(logged, operation, Disposition::Unknown, cause);
+                self.log_ended(logged, operation, Disposition::Unknown, &cause);
                 Some(self.not_known(operation))
             }
         }
@@ -184,7 +184,7 @@ impl Exchange {
         self.report(Event::Settled(disposition, settled));
         // A drain has logged those that it cut off, and the engine those that are stale.
         if !drained && matches!(settled, Settled::Durable | Settled::Pending) {
-            self.log_ended(logged, operation, disposition, cause);
+            self.log_ended(logged, operation, disposition, &cause);
         }
         disposition
     }
@@ -196,9 +196,9 @@ impl Exchange {
         logged: &LoggedIntent,
         operation: OperationId,
         disposition: Disposition,
-        cause: Cause,
+        cause: &Cause,
     ) {
-        let Cause { reason, status, error } = &cause;
+        let Cause { reason, status, error } = cause;
         let (reason, status) = (reason.name(), status.map(|it| it.as_u16()));
         let error = error.as_deref().map(|error| error as &dyn std::error::Error);
         let limits = &self.protected().log_limits;

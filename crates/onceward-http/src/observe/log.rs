@@ -119,7 +119,7 @@ pub(crate) fn mismatch(
     differs: &[String],
     occurrences: u64,
 ) {
-    let differs = differs.join(", ");
+    let differs = (!differs.is_empty()).then(|| differs.join(", "));
     log_operation!(INFO, intent.subject(identity).operation_id(operation), {
         reason, differs, occurrences,
     }, "the key was used for another request");

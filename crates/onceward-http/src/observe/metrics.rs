@@ -356,6 +356,12 @@ impl Metrics {
     }
 
     fn protected(&self, name: &str, count: impl FnOnce(&ProtectedSeries)) {
+        // Without a clone of the `Arc`, whose counter all threads would contend for.
+        let known = self.operations.read();
+        if let Some(series) = known.get(name).and_then(|operation| operation.protected.get()) {
+            return count(series);
+        }
+        drop(known);
         let operation = self.operation(name);
         count(
             operation

@@ -53,7 +53,7 @@ impl Claims {
     /// Logs a claim of a key that was used for another request.
     pub(super) fn log_mismatch(&self, request: &ClaimRequest, differs: &[String]) {
         if let Some(occurrences) = self.log_limits.refused.occurred() {
-            let differs = differs.join(", ");
+            let differs = (!differs.is_empty()).then(|| differs.join(", "));
             log_operation!(INFO, subject(request), {
                 reason = "mismatch", differs, occurrences,
             }, "the key was used for another request");

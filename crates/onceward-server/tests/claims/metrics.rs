@@ -45,14 +45,18 @@ async fn claims_settlements_replays_and_decisions_are_counted_by_operation() {
     assert_eq!(worker.settle("fail", &done["lease"], &result).await.status, 409, "stale");
     let mut other = claim_of("done");
     other["payload"] = json!({ "amount": 1 });
-    assert_eq!(refused(&worker.claim(&other).await).1, "IDEMPOTENCY_KEY_REUSED");
+    assert_eq!(
+        refused(&worker.claim(&other).await).1,
+        "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST"
+    );
 
     let (id, fence) = (lost["operation_id"].as_str().unwrap(), fence(&admin, &lost).await);
     let operator = format!("Bearer {OPERATOR}");
     let headers = [("authorization", operator.as_str()), ("content-type", "application/json")];
     let decision = json!({ "fence": fence, "reason": "voided" }).to_string();
     let path = format!("/v1/operations/{id}");
-    let record = admin.get(&path, &headers).await.json()["record"].as_str().unwrap().to_owned();
+    let record =
+        admin.get(&path, &headers).await.json()["record"]["record"].as_str().unwrap().to_owned();
     let decided = admin.post(&format!("/v1/records/{record}/release"), &headers, &decision).await;
     assert_eq!(decided.status, 200, "{decided:?}");
 
@@ -84,7 +88,7 @@ async fn fence(admin: &App, claim: &serde_json::Value) -> u64 {
     let operator = format!("Bearer {OPERATOR}");
     let path = format!("/v1/operations/{}", claim["operation_id"].as_str().unwrap());
     let shown = admin.get(&path, &[("authorization", &operator)]).await;
-    shown.json()["fence"].as_u64().unwrap_or_else(|| panic!("{shown:?}"))
+    shown.json()["record"]["fence"].as_u64().unwrap_or_else(|| panic!("{shown:?}"))
 }
 
 /// The gateway counts the claims of its own claims API in the same metrics.
