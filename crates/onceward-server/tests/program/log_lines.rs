@@ -107,6 +107,69 @@ fn each_decision_that_a_person_may_have_to_explain_has_a_line() {
     assert!(!logs.contains("secret-"), "{logs}");
 }
 
+/// An operator's decision, a quota, and a shutdown that cuts a request off.
+#[test]
+fn decisions_quotas_and_a_shutdown_have_their_lines() {
+    let (service, data) = (CountingService::open(), tempfile::tempdir().unwrap());
+    let (config, logs) = (data.path().join("onceward.toml"), data.path().join("logs"));
+    let settings = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[upstream]\nurl = \"http://{}\"\n\
+         [store]\nurl = \"file:{}\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+         [scope]\nsingle_tenant = true\n[limits]\ndrain = \"200ms\"\n\
+         [quotas.total]\nlive_keys = 2\n\
+         [[tokens]]\nname = \"olga\"\nrole = \"operator\"\nsecret_env = \"NIGHT_TOKEN\"\n\
+         [telemetry]\nformat = \"json\"\n",
+        service.address,
+        data.path().join("records").display()
+    );
+    std::fs::write(&config, settings).unwrap();
+    let arguments = ["gateway", "--config", config.to_str().unwrap()];
+    let logged = Stdio::from(File::create(&logs).unwrap());
+    let token = ("NIGHT_TOKEN", "night-token-0123456789");
+    let gateway = Program::start_with(&arguments, "metrics at", logged, &[token]);
+    let to = gateway.address();
+    assert_eq!(post(to, "close-before", "secret-lost", 1), 502);
+    let hanging = std::thread::spawn(move || post(to, "silent", "secret-slow", 1));
+    service.wait_for("secret-slow");
+    assert_eq!(post(to, "0", "secret-third", 1), 429);
+
+    let unknown = lines(&std::fs::read_to_string(&logs).unwrap(), "the outcome is unknown");
+    let operation = unknown[0]["operation_id"].as_str().unwrap().to_owned();
+    let admin = gateway.printed.split("metrics at http://").nth(1).unwrap();
+    let admin = format!("http://{}", admin.split('/').next().unwrap());
+    let release = ["records", "release", &operation, "--reason", "voided, ticket 4711", "--yes"];
+    let released = std::process::Command::new(env!("CARGO_BIN_EXE_onceward"))
+        .args(release)
+        .args(["--admin", &admin])
+        .env("ONCEWARD_TOKEN", token.1)
+        .output()
+        .unwrap();
+    assert!(released.status.success(), "{released:?}");
+    gateway.signal("-TERM");
+    assert!(gateway.wait().0);
+    assert_eq!(hanging.join().unwrap(), 503);
+
+    let logs = std::fs::read_to_string(&logs).unwrap();
+    let decided = &lines(&logs, "an operator decided")[0];
+    assert_eq!(decided["operation_id"], operation);
+    assert_eq!(
+        (decided["by"].as_str(), decided["verdict"].as_str()),
+        (Some("olga"), Some("did_not_happen"))
+    );
+    assert_eq!(
+        (decided["state"].as_str(), decided["reason"].as_str()),
+        (Some("released"), Some("voided, ticket 4711"))
+    );
+    let quota = &lines(&logs, "over a quota: new keys get 429")[0];
+    assert_eq!(
+        (quota["limit"].as_str(), quota["occurrences"].as_u64()),
+        (Some("quotas.total.live_keys"), Some(1))
+    );
+    let unknown = lines(&logs, "the outcome is unknown");
+    assert_eq!((unknown.len(), unknown[1]["reason"].as_str()), (2, Some("shutdown")), "{logs}");
+    assert!(unknown[1]["operation_id"].is_string() && !logs.contains("secret-"), "{logs}");
+}
+
 #[test]
 fn replays_have_a_line_at_debug() {
     let (_, logs) = night("[telemetry]\nformat = \"json\"\nlog = \"info,onceward=debug\"\n");
