@@ -29,9 +29,10 @@ impl Recovery {
         Self { store, resolver, decisions: None, observer: None }
     }
 
-    /// Stores the time of the resolver's first use: its [`Verdict::DidNotHappen`] counts for
-    /// operations that are claimed from then on ([`Since::FirstUse`](crate::Since::FirstUse)). An
-    /// engine does this before its first claim. Idempotent.
+    /// Stores the time of the resolver's first use: its
+    /// [`Verdict::DidNotHappen`](crate::Verdict::DidNotHappen) counts for operations that are
+    /// claimed from then on ([`Since::FirstUse`](crate::Since::FirstUse)). An engine does this
+    /// before its first claim. Idempotent.
     pub async fn register(&self) -> Result<(), StoreError> {
         self.resolver.register().await.map(drop)
     }
