@@ -25,6 +25,7 @@
 //! | `record` | what a store keeps: record, state, outcome |
 //! | `intent` | scope, key, fingerprint, business reference, and the ids made from them |
 //! | `clock` | time and randomness |
+//! | `log` | the fields of log lines about operations; their rate limit |
 //! | `per_thread`, `hex` | a value for each thread; bytes as text |
 
 // A panic here would make a known outcome unknown.
@@ -35,6 +36,8 @@ mod clock;
 mod engine;
 mod hex;
 mod intent;
+#[doc(hidden)]
+pub mod log;
 mod per_thread;
 mod policy;
 mod record;
@@ -70,6 +73,6 @@ pub use store::{MeteredStore, Meters};
 pub use sweeper::{Sweeper, SweeperRound, SweeperSettings};
 pub use unknown::{
     BoxError, Decision, DecisionKind, DecisionLog, Finding, InvalidTemplate, LoggedDecision,
-    Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, Resolver, Since,
-    Template,
+    Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, RecoveryObserver,
+    RecoveryStatus, Resolver, Since, Template,
 };

@@ -60,6 +60,21 @@ pub enum SweeperRound {
     Failed(StoreError),
 }
 
+impl SweeperRound {
+    /// Writes a log line, as a sweeper without another [`report`](Sweeper::report) does.
+    pub fn log(&self) {
+        match self {
+            Self::Removed(purged) => tracing::debug!(?purged, "sweeper round"),
+            Self::ClockJumped { by } => {
+                tracing::error!(?by, "the wall clock jumped, expired records are not removed");
+            }
+            Self::Failed(error) => {
+                tracing::warn!(%error, "the sweeper's round failed, will retry");
+            }
+        }
+    }
+}
+
 impl Sweeper {
     /// A sweeper of a store. The clock is the wall clock that is checked for jumps.
     pub fn new(store: Arc<dyn StoreAdmin>, clock: Arc<dyn Clock>) -> Self {
@@ -67,15 +82,7 @@ impl Sweeper {
             store,
             clock,
             settings: SweeperSettings::default(),
-            report: Box::new(|swept| match swept {
-                SweeperRound::Removed(purged) => tracing::debug!(?purged, "sweeper round"),
-                SweeperRound::ClockJumped { by } => {
-                    tracing::error!(?by, "the wall clock jumped, expired records are not removed");
-                }
-                SweeperRound::Failed(error) => {
-                    tracing::warn!(%error, "the sweeper's round failed, will retry");
-                }
-            }),
+            report: Box::new(SweeperRound::log),
         }
     }
 

@@ -15,7 +15,7 @@
 //! | `request` | key, scope, fingerprint and reference of a request |
 //! | `response` | the stored form of a response, and replays |
 //! | `handler` | what a handler can read and state |
-//! | `observe` | events and trace spans |
+//! | `observe` | events, metrics (feature `metrics`), trace spans, log lines |
 //! | `body` | buffering, decoding and copying bodies |
 //! | `problem` | refusals |
 //! | `rules` | the settings of an operation |
@@ -33,7 +33,7 @@ mod response;
 mod rules;
 
 pub use body::{Body, accept_only_decodable};
-pub use exchange::Admission;
+pub use exchange::{Admission, OverQuota};
 #[cfg(feature = "postgres")]
 pub use exchange::{PgClient, PgTransaction, TransactionEnded};
 pub use handler::{Execution, Fate, OUTCOME_HEADER, Sensitive, SensitiveReply};
@@ -41,6 +41,8 @@ pub use layer::{
     InvalidLayer, LayerBuilder, Onceward, OncewardLayer, OncewardService, Operation,
     ResponseFuture, RouteMatch, Scoped, Unscoped,
 };
+#[cfg(feature = "metrics")]
+pub use observe::Metrics;
 pub use observe::{DifferingPart, Event, Observer, ShadowDecision, TRACE_TARGET};
 pub use problem::{Code, PROBLEM_DOCS, Problem, ProblemDetails, ProblemFormat, Refusal};
 pub use request::{

@@ -9,6 +9,7 @@ use super::backoff::Backoff;
 use super::claim_handle::ClaimHandle;
 use super::lease_renewer::TrackedClaim;
 use super::permit::{LeaseLost, Settled};
+use crate::log_operation;
 use crate::store::{Lapsed, SettleRequest, Settlement};
 
 /// A claim that is not settled, and whose permit is gone or no longer counts.
@@ -33,14 +34,14 @@ pub(super) fn settle(tracked: TrackedClaim, request: SettleRequest) -> oneshot::
 /// Marks the claim of a dropped permit unknown.
 #[cold]
 pub(super) fn abandon(tracked: TrackedClaim) {
-    mark_unknown(tracked, Patience::UntilLapse);
+    mark_unknown(tracked, Patience::UntilLapse, "dropped");
 }
 
 /// Marks a claim unknown that still runs at the end of a drain.
 #[cold]
 pub(super) fn cut_off(tracked: TrackedClaim) {
     tracked.handle.lease.end(LeaseLost::Drained);
-    mark_unknown(tracked, Patience::None);
+    mark_unknown(tracked, Patience::None, "shutdown");
 }
 
 /// Time limit of the retries.
@@ -53,10 +54,11 @@ enum Patience {
 
 /// Says now what the lapse of the lease would say later. Where a lapse means takeover this does
 /// nothing: unknown would stop the next owner.
-fn mark_unknown(tracked: TrackedClaim, patience: Patience) {
+fn mark_unknown(tracked: TrackedClaim, patience: Patience, reason: &'static str) {
     if tracked.handle.engine.policy().lapsed() == Lapsed::Takeover {
         return;
     }
+    tracked.handle.log_unknown(reason);
     let runtime = tracked.handle.renewer().runtime().clone();
     runtime.spawn(BackgroundSettlement::from(tracked).mark_unknown(patience));
 }
@@ -92,10 +94,9 @@ impl BackgroundSettlement {
             match self.handle.settle(request).await {
                 Ok(settled) => return settled,
                 Err(error) if Instant::now() >= give_up => {
-                    tracing::error!(
-                        %error, record = ?self.handle.id,
-                        "the outcome could not be stored, the record is left unknown"
-                    );
+                    log_operation!(ERROR, self.handle.log_subject(), {
+                        state = "unknown", reason = "store", %error,
+                    }, "the outcome could not be stored and is unknown");
                     return Settled::Pending;
                 }
                 Err(error) => {

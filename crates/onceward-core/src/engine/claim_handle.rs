@@ -10,7 +10,9 @@ use super::claim_sender::timed;
 use super::lease_clock::LeaseClock;
 use super::lease_renewer::{LeaseRenewer, RenewerRef};
 use super::permit::{LeaseLost, Settled};
-use crate::intent::RecordId;
+use crate::intent::{Fingerprint, OperationId, RecordId, Scope};
+use crate::log::LogSubject;
+use crate::log_operation;
 use crate::record::Holder;
 use crate::store::{Fenced, RenewRequest, SettleRequest, Settlement, StoreError};
 
@@ -19,7 +21,12 @@ pub(super) struct ClaimHandle {
     pub(super) engine: Engine,
     pub(super) renewed_by: RenewerRef,
     pub(super) id: RecordId,
+    pub(super) operation: OperationId,
+    pub(super) scope: Scope,
+    pub(super) fingerprint: Fingerprint,
     pub(super) holder: Holder,
+    /// When the claim was sent.
+    pub(super) began: Instant,
     pub(super) lease: LeaseClock,
 }
 
@@ -41,9 +48,41 @@ impl ClaimHandle {
         self.engine.shared().waiters.wake(&self.id);
         Ok(match fenced {
             Fenced::Applied(()) => Settled::Durable,
-            Fenced::Stale => Settled::Superseded,
-            Fenced::Missing => Settled::Missing,
+            Fenced::Stale => {
+                self.log_stale();
+                Settled::Superseded
+            }
+            Fenced::Missing => {
+                log_operation!(ERROR, self.log_subject(), { state = "missing", },
+                    "the store has lost the record of a running operation");
+                Settled::Missing
+            }
         })
+    }
+
+    /// The operation, for log lines.
+    pub(super) fn log_subject(&self) -> LogSubject<'_> {
+        LogSubject::of_claim(&self.scope, self.id, &self.fingerprint).operation_id(self.operation)
+    }
+
+    #[cold]
+    fn log_stale(&self) {
+        if let Some(occurrences) = self.engine.shared().logs.stale.occurred() {
+            let fence = self.holder.fence.0;
+            log_operation!(WARN, self.log_subject(), {
+                fence, occurrences, reason = "another owner took over, or it is settled",
+            }, "a stale settlement was refused");
+        }
+    }
+
+    /// Logs that the outcome is unknown.
+    #[cold]
+    pub(super) fn log_unknown(&self, reason: &'static str) {
+        if let Some(occurrences) = self.engine.shared().logs.unknown.occurred() {
+            log_operation!(WARN, self.log_subject(), {
+                state = "unknown", reason, occurrences,
+            }, "the outcome is unknown");
+        }
     }
 
     /// Tries once to renew the lease. Returns when the next renewal is due (soon after a

@@ -111,7 +111,11 @@ impl<'a> ClaimSender<'a> {
             engine: self.engine.clone(),
             renewed_by: self.engine.shared().renewers.current(),
             id: self.request.id,
+            operation,
+            scope: self.request.scope.clone(),
+            fingerprint: self.request.fingerprint,
             holder: Holder { owner: self.request.owner, fence: lease.fence },
+            began: self.first_sent,
             lease: LeaseClock::until(deadline),
         };
         // Counted from the first sending: the answer may have taken most of the lease.

@@ -74,6 +74,21 @@ impl LeaseRenewers {
     }
 }
 
+impl LeaseRenewers {
+    /// The claims that are tracked now.
+    pub(super) fn tracked(&self) -> Vec<Arc<ClaimHandle>> {
+        let others = self.others.read();
+        let renewers = self.first.get().into_iter().chain(&*others);
+        let shards = renewers.flat_map(|renewer| renewer.shards.iter());
+        shards
+            .flat_map(|shard| {
+                let shard = shard.lock();
+                shard.tracked.iter().map(|(_, it)| Arc::clone(&it.handle)).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
 impl Drop for LeaseRenewers {
     /// Stops the timers. A tracked claim owns the engine, so no claim is tracked here.
     fn drop(&mut self) {

@@ -31,6 +31,7 @@ mod rebuilder;
 mod reference;
 mod waiters;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +41,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::{Ambient, SystemAmbient};
 use crate::intent::{Difference, Fingerprint, Identity, Intent, OperationId, RecordId};
+use crate::log::LogThrottle;
 use crate::policy::{OnLapse, Policy, PolicyBuilder};
 use crate::record::{Content, Ended, OperationStatus, Replay, StateName};
 use crate::store::{Claim, FullStore, StoreError};
@@ -78,6 +80,20 @@ struct Shared {
     waiters: Waiters,
     drain: Drain,
     renewers: LeaseRenewers,
+    logs: EngineLogs,
+}
+
+/// Rate limits of log lines that many operations can cause at once.
+struct EngineLogs {
+    unknown: LogThrottle,
+    stale: LogThrottle,
+}
+
+impl Default for EngineLogs {
+    fn default() -> Self {
+        // Each is an operation that a person may ask about.
+        Self { unknown: LogThrottle::new(50), stale: LogThrottle::new(10) }
+    }
 }
 
 /// Decision about an intent.
@@ -378,6 +394,17 @@ impl Engine {
         Ok(Some(OperationStatus::of(record, standing)))
     }
 
+    /// The age of the oldest running operation of each name, among those of this engine. For
+    /// metrics: it reads no record, and locks what permits lock for a moment.
+    pub fn oldest_running(&self) -> HashMap<String, Duration> {
+        let mut ages = HashMap::new();
+        for handle in self.shared().renewers.tracked() {
+            let age = ages.entry(handle.scope.operation().to_owned()).or_default();
+            *age = handle.began.elapsed().max(*age);
+        }
+        ages
+    }
+
     /// Refuses new intents and waits for running ones. Those still running after `limit` are
     /// marked unknown at once, and not only when their leases lapse.
     pub async fn drain(&self, limit: Duration) -> Drained {
@@ -448,6 +475,7 @@ impl EngineBuilder {
             waiters: Waiters::default(),
             drain: Drain::default(),
             renewers: LeaseRenewers::default(),
+            logs: EngineLogs::default(),
         };
         Engine(Arc::new(EngineInner { shared: Arc::new(shared), policy }))
     }

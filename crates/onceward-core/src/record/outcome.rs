@@ -72,6 +72,14 @@ pub struct Resource {
     pub id: String,
 }
 
+impl Resource {
+    /// Kind and id, for log lines.
+    #[doc(hidden)]
+    pub fn as_text(&self) -> String {
+        format!("{}/{}", self.kind, self.id)
+    }
+}
+
 /// An earlier outcome, to be answered again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
@@ -90,6 +98,16 @@ pub enum Ended {
     Completed,
     /// It failed for good.
     Failed,
+}
+
+impl Ended {
+    /// The name of the record's state, in metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl Outcome {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::resolver::{BoxError, Finding, Resolver, Since};
 use crate::clock::{Ambient as _, SystemAmbient, Timestamp};
 use crate::intent::{INTERNAL_TENANT, Identity, RecordId};
+use crate::log::LogThrottle;
 use crate::record::{Holder, Outcome, Record, Retention, State, StateName, Tag};
 use crate::store::{
     Claim, ClaimRequest, Effect, FullStore, Query, SettleRequest, Settlement, StoreError,
@@ -24,6 +25,8 @@ pub(super) struct CheckedResolver {
     since: OnceCell<Timestamp>,
     /// When it last recognised a completed operation.
     recognised: Mutex<Option<Instant>>,
+    /// Rate limit of log lines about failures: every retry may meet one.
+    pub(super) failures: LogThrottle,
 }
 
 /// Codec tag of the record of a resolver's first use.
@@ -47,7 +50,8 @@ impl CheckedResolver {
             Since::At(moment) => Some(moment),
             Since::Always => Some(Timestamp::default()),
         });
-        Self { resolver, store, since, recognised: Mutex::default() }
+        let (recognised, failures) = (Mutex::default(), LogThrottle::new(10));
+        Self { resolver, store, since, recognised, failures }
     }
 
     pub(super) fn name(&self) -> &str {

@@ -52,6 +52,15 @@ impl DecisionKind {
             Verdict::StillUnknown => None,
         }
     }
+
+    /// The state of the record after the decision, for log lines.
+    pub const fn state_after(self) -> Option<&'static str> {
+        match self {
+            Self::Happened => Some("completed"),
+            Self::DidNotHappen => Some("released"),
+            Self::Superseded | Self::LossAccepted => None,
+        }
+    }
 }
 
 /// An entry of the decision log.

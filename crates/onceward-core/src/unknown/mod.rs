@@ -5,6 +5,7 @@
 //! | `resolver` | the `Resolver` trait: what an authority says |
 //! | `checked_resolver` | whether "did not happen" counts |
 //! | `record_finding` | settles a record by a finding, after logging the decision |
+//! | `recovery_observer` | results of questions, for metrics |
 //! | `recovery` | asks about one record, for an engine |
 //! | `reconciler` | asks again and again, with one node for each question |
 //! | `decision_log` | who decided what, as completed records of the store |
@@ -15,11 +16,13 @@ mod decision_log;
 mod reconciler;
 mod record_finding;
 mod recovery;
+mod recovery_observer;
 mod resolver;
 mod template;
 
 pub use decision_log::{Decision, DecisionKind, DecisionLog, LoggedDecision};
 pub use reconciler::{Reconciler, ReconcilerRound, ReconcilerSettings};
 pub use recovery::Recovery;
+pub use recovery_observer::{RecoveryObserver, RecoveryStatus};
 pub use resolver::{BoxError, Finding, Resolver, Since};
 pub use template::{InvalidTemplate, Placeholder, Template};

@@ -11,13 +11,14 @@ use tokio::time::{Instant, timeout};
 use super::checked_resolver::CheckedResolver;
 use super::decision_log::{DecisionKind, DecisionLog};
 use super::record_finding::RecordFinding;
-use super::resolver::{Finding, Resolver};
+use super::recovery_observer::RecoveryObserver;
+use super::resolver::{BoxError, Finding, Resolver};
 use crate::clock::{Ambient, SystemAmbient, Timestamp};
 use crate::intent::{INTERNAL_TENANT, Identity};
 use crate::record::{Holder, Record, Retention, StateName};
 use crate::store::{
     Claim, ClaimRequest, Effect, FullStore, Query, SettleRequest, Settlement, StoreError,
-    StoreErrorKind, Verdict,
+    StoreErrorKind,
 };
 
 /// Finds unknown operations (lapsed leases included), asks a [`Resolver`] about each, and settles
@@ -34,6 +35,7 @@ pub struct Reconciler {
     ambient: Arc<dyn Ambient>,
     settings: ReconcilerSettings,
     report: Arc<dyn Fn(&ReconcilerRound) + Send + Sync>,
+    observer: Option<Arc<dyn RecoveryObserver>>,
 }
 
 /// Settings of a [`Reconciler`].
@@ -107,6 +109,7 @@ impl Reconciler {
             identity,
             ambient: Arc::new(SystemAmbient::new()),
             settings: ReconcilerSettings::default(),
+            observer: None,
             report: Arc::new(|round| match &round.failed {
                 Some(error) => {
                     tracing::warn!(%error, ?round, "the reconciler's round failed, will retry");
@@ -134,6 +137,13 @@ impl Reconciler {
     #[must_use]
     pub fn ambient(mut self, ambient: Arc<dyn Ambient>) -> Self {
         self.ambient = ambient;
+        self
+    }
+
+    /// Reports the result of each question, for metrics.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn RecoveryObserver>) -> Self {
+        self.observer = Some(observer);
         self
     }
 
@@ -254,23 +264,22 @@ impl Reconciler {
     }
 
     async fn settle_by_resolver(&self, record: &Record) -> Result<Answered, StoreError> {
-        let (finding, retention) = (self.ask(record).await, self.settings.retention);
-        let finding = RecordFinding { record, finding, by: self.resolver.name(), retention };
+        let finding = RecordFinding {
+            record,
+            finding: self.ask(record).await,
+            by: self.resolver.name(),
+            retention: self.settings.retention,
+            observer: self.observer.as_deref(),
+            failures: &self.resolver.failures,
+        };
         let decided = finding.apply(&*self.store, Some(&self.decisions)).await?;
         Ok(decided.map_or(Answered::StillUnknown, Answered::Settled))
     }
 
-    async fn ask(&self, record: &Record) -> Finding {
+    async fn ask(&self, record: &Record) -> Result<Finding, BoxError> {
         match timeout(self.settings.patience, self.resolver.resolve(record)).await {
-            Ok(Ok(finding)) => finding,
-            Ok(Err(error)) => {
-                tracing::warn!(operation = %record.operation, %error, "the resolver failed");
-                Verdict::StillUnknown.into()
-            }
-            Err(_) => {
-                tracing::warn!(operation = %record.operation, "the resolver did not answer in time");
-                Verdict::StillUnknown.into()
-            }
+            Ok(finding) => finding,
+            Err(_) => Err(format!("no answer within {:?}", self.settings.patience).into()),
         }
     }
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::checked_resolver::CheckedResolver;
 use super::decision_log::{DecisionKind, DecisionLog};
 use super::record_finding::RecordFinding;
-use super::resolver::{Finding, Resolver};
+use super::recovery_observer::RecoveryObserver;
+use super::resolver::Resolver;
 use crate::intent::RecordId;
-use crate::record::{Record, Retention, State};
-use crate::store::{FullStore, StoreError, Verdict};
+use crate::record::{Retention, State};
+use crate::store::{FullStore, StoreError};
 
 /// Settles an operation that an engine has just found unknown, by asking a [`Resolver`]. A
 /// [`Reconciler`](crate::Reconciler) asks about all the others.
@@ -18,18 +19,20 @@ pub struct Recovery {
     store: Arc<dyn FullStore>,
     resolver: Arc<CheckedResolver>,
     decisions: Option<DecisionLog>,
+    observer: Option<Arc<dyn RecoveryObserver>>,
 }
 
 impl Recovery {
     /// Recovery of a store's records by a resolver.
     pub fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>) -> Self {
         let resolver = Arc::new(CheckedResolver::new(Arc::clone(&store), resolver));
-        Self { store, resolver, decisions: None }
+        Self { store, resolver, decisions: None, observer: None }
     }
 
-    /// Stores the time of the resolver's first use: its [`Verdict::DidNotHappen`] counts for
-    /// operations that are claimed from then on ([`Since::FirstUse`](crate::Since::FirstUse)). An
-    /// engine does this before its first claim. Idempotent.
+    /// Stores the time of the resolver's first use: its
+    /// [`Verdict::DidNotHappen`](crate::Verdict::DidNotHappen) counts for operations that are
+    /// claimed from then on ([`Since::FirstUse`](crate::Since::FirstUse)). An engine does this
+    /// before its first claim. Idempotent.
     pub async fn register(&self) -> Result<(), StoreError> {
         self.resolver.register().await.map(drop)
     }
@@ -45,6 +48,13 @@ impl Recovery {
         self
     }
 
+    /// Reports the result of each question, for metrics.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn RecoveryObserver>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
     /// Asks about a record that was just found unknown, and settles it by the verdict, under the
     /// fence it was read with. Returns `None` if the outcome is still unknown. If the stored state
     /// has changed since, the resolver is not asked.
@@ -57,16 +67,15 @@ impl Recovery {
             Some(record) if record.state == State::Unknown => record,
             _ => return Ok(Some(DecisionKind::Superseded)),
         };
-        let (record, finding) = (&record, self.ask(&record).await);
-        let finding = RecordFinding { record, finding, by: self.resolver.name(), retention };
+        let finding = RecordFinding {
+            record: &record,
+            finding: self.resolver.resolve(&record).await,
+            by: self.resolver.name(),
+            retention,
+            observer: self.observer.as_deref(),
+            failures: &self.resolver.failures,
+        };
         finding.apply(&*self.store, self.decisions.as_ref()).await
-    }
-
-    async fn ask(&self, record: &Record) -> Finding {
-        self.resolver.resolve(record).await.unwrap_or_else(|error| {
-            tracing::warn!(operation = %record.operation, error = %error, "the resolver failed");
-            Verdict::StillUnknown.into()
-        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Admission of new keys, before a claim.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,19 +13,28 @@ use super::state::LayerState;
 /// Decides before a claim whether a caller may use one more key, and is told about its use. Set by
 /// [`LayerBuilder::admission`](crate::LayerBuilder::admission).
 pub trait Admission: Send + Sync {
-    /// Admits a request, or returns the delay after which it may be sent again: 429.
+    /// Admits a request, or refuses it with 429.
     ///
     /// Retries of known keys should be admitted: they use no new key.
     fn admit<'a>(
         &'a self,
         intent: &'a Intent,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Duration>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>>;
 
     /// A key was claimed.
     fn granted(&self, scope: &Scope);
 
     /// The response of a key was stored, with this many bytes.
     fn stored(&self, scope: &Scope, bytes: usize);
+}
+
+/// A refusal of a new key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OverQuota {
+    /// Delay after which the request may be sent again.
+    pub retry_after: Duration,
+    /// Name of the limit, for the log.
+    pub limit: Cow<'static, str>,
 }
 
 /// Reports the use of a granted key to the [`Admission`].

@@ -30,11 +30,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
-use onceward_core::{BeginError, BoxError, Intent, Key, Policy, Rejection, Replay, Scope};
+use onceward_core::{
+    BeginError, BoxError, Identity, Intent, Key, Policy, Rejection, Replay, Scope, StoreErrorKind,
+};
 use tower_service::Service;
 
 use crate::body::{Accept, Body, Buffered, Whole, buffer};
-use crate::observe::{Event, Trace};
+use crate::observe::{Event, LoggedIntent, Trace, log};
 use crate::problem::{Code, Problem};
 use crate::request::{RawFields, RequestView, key_in_body, key_in_headers};
 use crate::response;
@@ -45,7 +47,7 @@ use refusal::is_timeout;
 use replay_cache::{CachedRequest, RequestDigest};
 use settle::handle;
 
-pub use admission::Admission;
+pub use admission::{Admission, OverQuota};
 pub(crate) use background::{FinishInBackground, MustFinish};
 pub(crate) use permit_kind::PermitKind;
 pub(crate) use replay_cache::ReplayCache;
@@ -115,19 +117,21 @@ impl Exchange {
                 Ok(Begun::Execute(permit)) => {
                     must_finish.set(); // An execution is settled even if its client disconnects.
                     let usage = Usage::granted(self.state(), &intent);
+                    let logged = LoggedIntent::of(&intent);
                     permit.add_extensions(intent, &mut head.extensions);
                     let request = Request::from_parts(head, body.into_body());
                     match self.to_store(handle(inner, request).await) {
-                        Ok(response) => Ok(self.store(permit, response, usage).await),
-                        Err(not_stored) => self.settle(permit, not_stored).await,
+                        Ok(response) => Ok(self.store(permit, response, usage, logged).await),
+                        Err(not_stored) => self.settle(permit, not_stored, logged).await,
                     }
                 }
                 Ok(Begun::Replay(replay)) => {
                     self.remember(&intent, &self.operation.view(&head, &body.bytes));
+                    self.log_replay(&intent, &replay);
                     Ok(self.replay(replay, &head).await)
                 }
                 Ok(Begun::Reject(rejection)) => {
-                    Ok(self.reject(rejection, &self.operation.view(&head, &body.bytes)))
+                    Ok(self.reject(rejection, &intent, &self.operation.view(&head, &body.bytes)))
                 }
                 Err(BeginError::Unavailable(error)) if self.runs_unprotected(&error) => {
                     pass(inner, head, body).await
@@ -201,7 +205,12 @@ impl Exchange {
             },
         };
         if let Some(replay) = self.recall(&scope, &key, request) {
-            self.report(Event::Replayed);
+            self.report(Event::Replayed(replay.ended));
+            if log::debug_enabled()
+                && let Ok(intent) = self.operation.intent(request, scope, key)
+            {
+                self.log_replay(&intent, &replay);
+            }
             return Ok(Prepared::Replay(replay));
         }
         Ok(Prepared::Intent(self.operation.intent(request, scope, key)?))
@@ -249,6 +258,17 @@ impl Exchange {
         Some(cache.digest(&fields))
     }
 
+    #[inline(never)]
+    fn log_replay(&self, intent: &Intent, replay: &Replay) {
+        if log::debug_enabled() {
+            log::replayed(&LoggedIntent::of(intent), self.identity(), replay);
+        }
+    }
+
+    fn identity(&self) -> &Identity {
+        self.protected().engine.identity()
+    }
+
     fn report(&self, event: Event) {
         self.trace.record(event);
         if let Some(observer) = &self.state().observer {
@@ -259,7 +279,7 @@ impl Exchange {
     fn report_begun(&self, begun: &Result<Begun, BeginError>) {
         self.report(match begun {
             Ok(Begun::Execute(_)) => Event::Granted,
-            Ok(Begun::Replay(_)) => Event::Replayed,
+            Ok(Begun::Replay(replay)) => Event::Replayed(replay.ended),
             Ok(Begun::Reject(Rejection::Mismatch { difference })) => {
                 let others = self.protected().fingerprinter.other_credentials(*difference);
                 if others { Event::OtherCredentials } else { Event::Mismatch }
@@ -268,6 +288,11 @@ impl Exchange {
             Ok(Begun::Reject(Rejection::Running { .. })) => Event::InProgress,
             Ok(Begun::Reject(Rejection::Unknown { .. })) => Event::Unknown,
             Ok(Begun::Reject(Rejection::Expired)) => Event::Expired,
+            Err(BeginError::Draining) => Event::Draining,
+            Err(BeginError::Rebuild { .. }) => Event::RebuildFailed,
+            Err(BeginError::Unavailable(error)) if error.kind == StoreErrorKind::Full => {
+                Event::StoreFull
+            }
             Err(_) => Event::StoreDown,
         });
     }
@@ -278,9 +303,12 @@ impl Exchange {
         else {
             return Ok(());
         };
-        admission.admit(intent).await.map_err(|wait| {
+        admission.admit(intent).await.map_err(|OverQuota { retry_after, limit }| {
             self.report(Event::OverQuota);
-            Problem::new(Code::QuotaExceeded).retry_after(wait)
+            if let Some(occurrences) = self.protected().log_limits.over_quota.occurred() {
+                log::over_quota(intent, self.identity(), &limit, occurrences);
+            }
+            Problem::new(Code::QuotaExceeded).retry_after(retry_after)
         })
     }
 

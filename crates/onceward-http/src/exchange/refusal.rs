@@ -4,11 +4,11 @@ use std::error::Error;
 use std::io;
 
 use http::Response;
-use onceward_core::{BeginError, OperationId, Rejection, StoreError, StoreErrorKind};
+use onceward_core::{BeginError, Intent, OperationId, Rejection, StoreError, StoreErrorKind};
 
 use super::Exchange;
 use crate::body::Body;
-use crate::observe::Event;
+use crate::observe::{Event, LoggedIntent, log};
 use crate::problem::{Code, Problem, whole_seconds};
 use crate::request::{CREDENTIAL_HEADERS, RequestView};
 use crate::rules::{InProgress, StoreDown};
@@ -19,19 +19,24 @@ impl Exchange {
     pub(super) fn reject<R>(
         &self,
         rejection: Rejection,
+        intent: &Intent,
         request: &RequestView<'_>,
     ) -> Response<Body<R>> {
         let (rules, fingerprinter) = (self.rules(), &self.protected().fingerprinter);
         self.refuse(match rejection {
             Rejection::Mismatch { difference } if fingerprinter.other_credentials(difference) => {
+                let parts = ["credentials".to_owned()];
+                self.log_mismatch(intent, ("other_credentials", None), &parts);
                 other_credentials(request)
             }
             Rejection::Mismatch { difference } => {
                 let differs = fingerprinter.explain(request, difference);
+                self.log_mismatch(intent, ("mismatch", None), &differs);
                 Problem::new(Code::KeyReused).status(rules.mismatch_status).differs(differs)
             }
             Rejection::ReferenceTaken { operation, difference } => {
                 let differs = fingerprinter.explain(request, difference);
+                self.log_mismatch(intent, ("reference_taken", operation), &differs);
                 let problem = Problem::new(Code::ReferenceTaken).differs(differs);
                 operation.into_iter().fold(problem, Problem::operation)
             }
@@ -49,6 +54,17 @@ impl Exchange {
             Rejection::Unknown { operation } => self.state().outcome_unknown(operation),
             Rejection::Expired => Problem::new(Code::KeyExpired),
         })
+    }
+
+    fn log_mismatch(
+        &self,
+        intent: &Intent,
+        reason: (&'static str, Option<OperationId>),
+        differs: &[String],
+    ) {
+        if let Some(occurrences) = self.protected().log_limits.refused.occurred() {
+            log::mismatch(&LoggedIntent::of(intent), self.identity(), reason, differs, occurrences);
+        }
     }
 
     /// The response 202 with the `Location` of the status page.

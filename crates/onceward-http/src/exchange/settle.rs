@@ -6,17 +6,20 @@ use std::thread;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
-use http::{Request, Response, response};
+use http::{Request, Response, StatusCode, response};
 use http_body::Body as HttpBody;
-use onceward_core::{BoxError, Disposition, Ended, OnLapse, OperationId, Outcome, Settled};
+use onceward_core::{
+    BoxError, Disposition, Ended, LeaseLost, OnLapse, OperationId, Outcome, Settled, log_operation,
+};
 use tower_service::Service;
 
 use super::Exchange;
 use super::admission::Usage;
 use super::permit_kind::{Completion, RunPermit, WithoutOutcome};
+use super::refusal::is_timeout;
 use crate::body::{Body, Buffered, Whole, buffer};
 use crate::handler::{Sensitive, take_disposition};
-use crate::observe::Event;
+use crate::observe::{Event, LoggedIntent, UnknownReason, log};
 use crate::problem::{Code, Problem};
 use crate::response::{TAG, encode, encode_head};
 use crate::rules::CompletionLost;
@@ -32,11 +35,19 @@ impl Exchange {
             Ok(Err(error)) => return Err(NotStored::Error(error)),
             Err(_panic) => return Err(NotStored::Panic),
         };
-        let by_rule = |status| self.rules().outcomes.disposition(status);
-        match take_disposition(&mut response).unwrap_or_else(|| by_rule(response.status())) {
+        let status = response.status();
+        let (disposition, reason) = match take_disposition(&mut response) {
+            Some(stated) => (stated, UnknownReason::stated(status)),
+            None => (self.rules().outcomes.disposition(status), UnknownReason::Status),
+        };
+        match disposition {
             Disposition::Keep => Ok(response),
-            Disposition::Release => Err(NotStored::Response(WithoutOutcome::Release, response)),
-            Disposition::Unknown => Err(NotStored::Response(WithoutOutcome::Unknown, response)),
+            Disposition::Release => {
+                Err(NotStored::Response(WithoutOutcome::Release, reason, response))
+            }
+            Disposition::Unknown => {
+                Err(NotStored::Response(WithoutOutcome::Unknown, reason, response))
+            }
         }
     }
 
@@ -45,20 +56,23 @@ impl Exchange {
         &self,
         permit: RunPermit,
         not_stored: NotStored<R, E>,
+        logged: LoggedIntent,
     ) -> Result<Response<Body<R>>, E> {
         match not_stored {
             // If the settlement is lost, the lease lapses and the outcome is unknown.
-            NotStored::Response(word, response) => {
-                self.settle_without_outcome(permit, word).boxed().await;
+            NotStored::Response(word, reason, response) => {
+                let cause = Cause { reason, status: Some(response.status()), error: None };
+                self.settle_without_outcome(permit, word, &logged, cause).boxed().await;
                 Ok(response.map(Body::passed))
             }
             NotStored::Error(error) => {
-                self.abandon(permit).boxed().await;
+                let cause = Cause::of(UnknownReason::HandlerError);
+                self.abandon(permit, &logged, cause).boxed().await;
                 Err(error)
             }
             NotStored::Panic => {
-                tracing::error!(operation = %permit.operation(), "the handler panicked");
-                Ok(self.refuse(self.abandon(permit).boxed().await))
+                let cause = Cause::of(UnknownReason::Panic);
+                Ok(self.refuse(self.abandon(permit, &logged, cause).boxed().await))
             }
         }
     }
@@ -69,6 +83,7 @@ impl Exchange {
         permit: RunPermit,
         response: Response<R>,
         usage: Option<Usage>,
+        logged: LoggedIntent,
     ) -> impl Future<Output = Response<Body<R>>>
     where
         R: HttpBody<Data = Bytes> + Unpin,
@@ -85,8 +100,12 @@ impl Exchange {
                     (Outcome::omitted(TAG, summary), Body::resumed(read, rest))
                 }
                 Buffered::Broken(error) => {
-                    tracing::warn!(%error, "a response broke off");
-                    return self.refuse(self.abandon(permit).boxed().await);
+                    let reason = match is_timeout(&*error) {
+                        true => UnknownReason::Timeout,
+                        false => UnknownReason::ResponseCut,
+                    };
+                    let cause = Cause { reason, status: Some(head.status), error: Some(error) };
+                    return self.refuse(self.abandon(permit, &logged, cause).boxed().await);
                 }
             };
             if let Some(usage) = usage {
@@ -95,7 +114,7 @@ impl Exchange {
             let operation = permit.operation();
             let failed = head.status.is_client_error() || head.status.is_server_error();
             let ended = if failed { Ended::Failed } else { Ended::Completed };
-            match self.refusal_after(permit.complete(ended, outcome).await, operation) {
+            match self.refusal_after(permit.complete(ended, outcome).await, operation, &logged) {
                 Some(problem) => self.refuse(problem),
                 None => Response::from_parts(head, body),
             }
@@ -103,7 +122,13 @@ impl Exchange {
     }
 
     /// Returns the refusal that the client gets instead of the response, if it could not be stored.
-    fn refusal_after(&self, completion: Completion, operation: OperationId) -> Option<Problem> {
+    fn refusal_after(
+        &self,
+        completion: Completion,
+        operation: OperationId,
+        logged: &LoggedIntent,
+    ) -> Option<Problem> {
+        _ = logged; // used with feature `postgres` only
         match completion {
             Completion::Settled(settled) => {
                 self.report(Event::Settled(Disposition::Keep, settled));
@@ -117,6 +142,8 @@ impl Exchange {
             #[cfg(feature = "postgres")]
             Completion::Unknown => {
                 self.report(Event::Settled(Disposition::Unknown, Settled::Pending));
+                let cause = Cause::of(UnknownReason::Commit);
+                self.log_ended(logged, operation, Disposition::Unknown, &cause);
                 Some(self.not_known(operation))
             }
         }
@@ -124,27 +151,92 @@ impl Exchange {
 
     /// Settles a handler that panicked or failed without a response, and returns the refusal: the
     /// lease is left as if it had lapsed, a transaction is rolled back.
-    async fn abandon(&self, permit: RunPermit) -> Problem {
+    async fn abandon(&self, permit: RunPermit, logged: &LoggedIntent, cause: Cause) -> Problem {
         let unknown = self.state().outcome_unknown(permit.operation());
         match (permit, self.policy().on_lapse()) {
             (RunPermit::Leased(permit), OnLapse::Takeover) => {
+                self.log_takeover(logged, permit.operation(), &cause);
                 drop(permit);
                 unknown
             }
-            (permit, _) => match self.settle_without_outcome(permit, WithoutOutcome::Unknown).await
-            {
-                Disposition::Release => Problem::new(Code::RolledBack),
-                Disposition::Keep | Disposition::Unknown => unknown,
-            },
+            (permit, _) => {
+                let word = WithoutOutcome::Unknown;
+                match self.settle_without_outcome(permit, word, logged, cause).await {
+                    Disposition::Release => Problem::new(Code::RolledBack),
+                    Disposition::Keep | Disposition::Unknown => unknown,
+                }
+            }
         }
     }
 
     /// Settles a permit without an outcome, and returns the disposition in force. If not even
     /// *unknown* can be stored, the lease lapses with the same result.
-    async fn settle_without_outcome(&self, permit: RunPermit, word: WithoutOutcome) -> Disposition {
+    async fn settle_without_outcome(
+        &self,
+        permit: RunPermit,
+        word: WithoutOutcome,
+        logged: &LoggedIntent,
+        cause: Cause,
+    ) -> Disposition {
+        let operation = permit.operation();
+        let drained = permit.grant().check() == Err(LeaseLost::Drained);
         let (disposition, settled) = permit.end_without_outcome(word).await;
         self.report(Event::Settled(disposition, settled));
+        // A drain has logged those that it cut off, and the engine those that are stale.
+        if !drained && matches!(settled, Settled::Durable | Settled::Pending) {
+            self.log_ended(logged, operation, disposition, &cause);
+        }
         disposition
+    }
+
+    /// Logs an end without an outcome. Releases by the handler's word are routine.
+    #[cold]
+    fn log_ended(
+        &self,
+        logged: &LoggedIntent,
+        operation: OperationId,
+        disposition: Disposition,
+        cause: &Cause,
+    ) {
+        let Cause { reason, status, error } = cause;
+        let (reason, status) = (reason.name(), status.map(|it| it.as_u16()));
+        let error = error.as_deref().map(|error| error as &dyn std::error::Error);
+        let limits = &self.protected().log_limits;
+        let subject = || logged.subject(self.protected().engine.identity()).operation_id(operation);
+        match disposition {
+            Disposition::Unknown => {
+                if let Some(occurrences) = limits.unknown.occurred() {
+                    log_operation!(WARN, subject(), {
+                        state = "unknown", reason, status, error, occurrences,
+                    }, "the outcome is unknown");
+                }
+            }
+            Disposition::Release if cause.is_failure() => {
+                if let Some(occurrences) = limits.unknown.occurred() {
+                    log_operation!(WARN, subject(), {
+                        state = "released", reason, status, error, occurrences,
+                    }, "the transaction was rolled back");
+                }
+            }
+            Disposition::Release | Disposition::Keep if log::debug_enabled() => {
+                log_operation!(DEBUG, subject(), { state = "released", reason, status, },
+                    "nothing happened");
+            }
+            Disposition::Release | Disposition::Keep => {}
+        }
+    }
+
+    /// Logs that an execution has failed, and the next retry takes over.
+    #[cold]
+    fn log_takeover(&self, logged: &LoggedIntent, operation: OperationId, cause: &Cause) {
+        if let Some(occurrences) = self.protected().log_limits.unknown.occurred() {
+            let identity = self.protected().engine.identity();
+            let error = cause.error.as_deref().map(|error| error as &dyn std::error::Error);
+            let reason = cause.reason.name();
+            log_operation!(WARN, logged.subject(identity).operation_id(operation), {
+                reason, error, occurrences,
+            }, "the execution failed; a retry takes over when the lease lapses");
+        }
     }
 
     /// The refusal of a request whose transaction could not be committed.
@@ -189,10 +281,29 @@ impl Exchange {
     }
 }
 
+/// Cause of an end without an outcome.
+pub(super) struct Cause {
+    reason: UnknownReason,
+    status: Option<StatusCode>,
+    error: Option<BoxError>,
+}
+
+impl Cause {
+    fn of(reason: UnknownReason) -> Self {
+        Self { reason, status: None, error: None }
+    }
+
+    /// True if the handler did not end with a response.
+    fn is_failure(&self) -> bool {
+        !matches!(self.reason, UnknownReason::Status | UnknownReason::Stated)
+            && (self.status.is_none() || self.error.is_some())
+    }
+}
+
 /// The result of a handler that is not stored.
 pub(super) enum NotStored<R, E> {
     /// A response that is not the outcome.
-    Response(WithoutOutcome, Response<R>),
+    Response(WithoutOutcome, UnknownReason, Response<R>),
     /// The handler failed without a response.
     Error(E),
     Panic,

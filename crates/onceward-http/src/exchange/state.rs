@@ -11,7 +11,7 @@ use super::admission::Admission;
 use super::permit_kind::{Begun, PermitKind};
 use super::replay_cache::ReplayCache;
 use crate::body::TapBudget;
-use crate::observe::Observer;
+use crate::observe::{LogLimits, Observer};
 use crate::problem::{Code, Problem, ProblemFormat};
 use crate::request::{Fingerprinter, RequestView, ScopeSources};
 use crate::response::Rebuild;
@@ -47,6 +47,7 @@ pub(crate) struct ProtectedOperation {
     pub(crate) engine: Engine,
     pub(crate) permits: PermitKind,
     pub(crate) fingerprinter: Fingerprinter,
+    pub(crate) log_limits: LogLimits,
 }
 
 /// Method and name of a named operation.

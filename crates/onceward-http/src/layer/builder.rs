@@ -13,7 +13,9 @@ use onceward_core::{BoxError, Engine};
 use super::OncewardLayer;
 use super::compile::{Compiler, InvalidLayer};
 use super::operation::Operation;
-use crate::exchange::{Admission, LayerState, OperationIndex, PermitKind, ReplayCache};
+use crate::exchange::{
+    Admission, LayerState, OperationIndex, PermitKind, ProtectedOperation, ReplayCache,
+};
 use crate::handler::SensitiveReply;
 use crate::observe::Observer;
 use crate::problem::ProblemFormat;
@@ -194,6 +196,9 @@ impl LayerBuilder<Scoped> {
             }
             None => None,
         };
+        if let Some(observer) = &observer {
+            compiled.iter().for_each(|operation| configured(&**observer, operation));
+        }
         let replay_cache = engine.recalls().then(ReplayCache::new);
         let state = LayerState {
             engine,
@@ -209,6 +214,18 @@ impl LayerBuilder<Scoped> {
             replay_cache,
         };
         Ok(OncewardLayer { state: Arc::new(state) })
+    }
+}
+
+/// Tells an observer the names that an operation's requests have, as far as they are known.
+fn configured(observer: &dyn Observer, operation: &ProtectedOperation) {
+    let mode = operation.rules.mode;
+    match &operation.named {
+        Some(named) => observer.configured(&named.name, mode),
+        None => {
+            let methods = operation.rules.methods.iter();
+            methods.for_each(|method| observer.configured(&format!("{method} *"), mode));
+        }
     }
 }
 

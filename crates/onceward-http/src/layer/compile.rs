@@ -7,6 +7,7 @@ use onceward_core::{Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BY
 
 use super::operation::Operation;
 use crate::exchange::{NamedOperation, PermitKind, ProtectedOperation};
+use crate::observe::LogLimits;
 use crate::request::Fingerprinter;
 use crate::request::canonical::{InvalidPointer, Selection};
 use crate::rules::{
@@ -59,7 +60,8 @@ impl Compiler<'_> {
         let engine = engine_for(&rules, self.engine)?;
         let permits = self.permits.under(&engine);
         let fingerprinter = Fingerprinter::new(&rules.fingerprint, self.bind_credentials)?;
-        Ok(ProtectedOperation { named, rules, engine, permits, fingerprinter })
+        let log_limits = LogLimits::default();
+        Ok(ProtectedOperation { named, rules, engine, permits, fingerprinter, log_limits })
     }
 }
 

@@ -1,11 +1,19 @@
 //! Events of protected requests, for metrics.
 
-use onceward_core::{Disposition, Settled};
+use onceward_core::{Disposition, Ended, Settled};
+
+use crate::rules::Mode;
 
 /// Receives the events of protected requests. Set by
 /// [`LayerBuilder::observer`](crate::LayerBuilder::observer). It is called during every request, so
 /// it should count and return.
 pub trait Observer: Send + Sync {
+    /// A layer was built in which this operation has rules. By default this does nothing; metrics
+    /// start their series at 0.
+    fn configured(&self, operation: &str, mode: Mode) {
+        _ = (operation, mode);
+    }
+
     /// Receives an event of a request of this operation.
     fn observe(&self, operation: &str, event: Event);
 }
@@ -16,8 +24,8 @@ pub trait Observer: Send + Sync {
 pub enum Event {
     /// The request is the first: its handler runs.
     Granted,
-    /// The request got the first response.
-    Replayed,
+    /// The request got the first response, of an operation that ended in this way.
+    Replayed(Ended),
     /// The key belongs to another request.
     Mismatch,
     /// The key was used with other credentials.
@@ -34,6 +42,12 @@ pub enum Event {
     OverQuota,
     /// The store is down; nothing was executed.
     StoreDown,
+    /// The store has no room for new keys; nothing was executed.
+    StoreFull,
+    /// The engine is shutting down; nothing was executed.
+    Draining,
+    /// The first response could not be made again from what is stored of it.
+    RebuildFailed,
     /// The store is down, and the request ran unprotected
     /// ([`StoreDown::Open`](crate::StoreDown::Open)).
     Unprotected,
@@ -45,11 +59,29 @@ pub enum Event {
 }
 
 impl Event {
+    /// The names of the events that are results of a claim.
+    #[cfg(feature = "metrics")]
+    pub(crate) const CLAIM_STATUSES: [&'static str; 13] = [
+        "granted",
+        "replayed",
+        "mismatch",
+        "other_credentials",
+        "reference_taken",
+        "in_progress",
+        "unknown",
+        "expired",
+        "over_quota",
+        "store_down",
+        "store_full",
+        "draining",
+        "rebuild_failed",
+    ];
+
     /// The name in metrics and traces.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Granted => "granted",
-            Self::Replayed => "replayed",
+            Self::Replayed(_) => "replayed",
             Self::Mismatch => "mismatch",
             Self::OtherCredentials => "other_credentials",
             Self::ReferenceTaken => "reference_taken",
@@ -58,6 +90,9 @@ impl Event {
             Self::Expired => "expired",
             Self::OverQuota => "over_quota",
             Self::StoreDown => "store_down",
+            Self::StoreFull => "store_full",
+            Self::Draining => "draining",
+            Self::RebuildFailed => "rebuild_failed",
             Self::Unprotected => "unprotected",
             Self::Settled(..) => "settled",
             Self::Shadow(_) => "shadow",
@@ -95,6 +130,22 @@ pub enum ShadowDecision {
 }
 
 impl ShadowDecision {
+    /// All names.
+    #[cfg(feature = "metrics")]
+    pub(crate) const NAMES: [&'static str; 11] = [
+        "execute",
+        "replay",
+        "conflict",
+        "mismatch",
+        "unknown",
+        "expired",
+        "missing_key",
+        "invalid_key",
+        "refused",
+        "store_down",
+        "unseen",
+    ];
+
     /// The name in metrics and traces.
     pub const fn name(self) -> &'static str {
         match self {
@@ -136,6 +187,19 @@ pub enum DifferingPart {
 }
 
 impl DifferingPart {
+    /// All of them.
+    #[cfg(feature = "metrics")]
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Credentials,
+        Self::Host,
+        Self::Path,
+        Self::Query,
+        Self::ContentType,
+        Self::ApiVersion,
+        Self::Body,
+        Self::Unclear,
+    ];
+
     /// The name in metrics and traces.
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,14 @@
-//! What the layer reports about requests: events for metrics, spans for traces.
+//! What the layer reports about requests: events and metrics, spans for traces, log lines.
 
 mod event;
+pub(crate) mod log;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod trace;
 
 pub use event::{DifferingPart, Event, Observer, ShadowDecision};
+pub(crate) use log::{LogLimits, LoggedIntent, UnknownReason};
+#[cfg(feature = "metrics")]
+pub use metrics::Metrics;
 pub use trace::TRACE_TARGET;
 pub(crate) use trace::Trace;

@@ -40,7 +40,7 @@ impl Trace {
         }
         if !matches!(event, Event::Settled(..)) {
             self.0.record("idempotency.status", event.name());
-            self.0.record("idempotency.replayed", event == Event::Replayed);
+            self.0.record("idempotency.replayed", matches!(event, Event::Replayed(_)));
         }
         if let Some(state) = state_after(event) {
             self.0.record("idempotency.state", state);
@@ -59,7 +59,8 @@ impl Trace {
 fn state_after(event: Event) -> Option<&'static str> {
     match event {
         Event::InProgress | Event::Settled(_, Settled::Pending) => Some("running"),
-        Event::Replayed | Event::Settled(Disposition::Keep, Settled::Durable) => Some("completed"),
+        Event::Replayed(ended) => Some(ended.name()),
+        Event::Settled(Disposition::Keep, Settled::Durable) => Some("completed"),
         Event::Settled(Disposition::Release, Settled::Durable) => Some("released"),
         Event::Unknown | Event::Settled(Disposition::Unknown, Settled::Durable) => Some("unknown"),
         Event::Expired => Some("expired"),
@@ -69,6 +70,9 @@ fn state_after(event: Event) -> Option<&'static str> {
         | Event::ReferenceTaken
         | Event::OverQuota
         | Event::StoreDown
+        | Event::StoreFull
+        | Event::Draining
+        | Event::RebuildFailed
         | Event::Unprotected => None,
         Event::Shadow(_) => None,
     }

@@ -5,9 +5,11 @@
 //! audit log too.
 
 use http::StatusCode;
+use onceward_core::log::LogSubject;
 use onceward_core::{
     Decision, DecisionKind, Fence, Fenced, LossAccepted, OperationId, Query, Record, RecordId,
-    ResolveRequest, Retention, State, StateName, StoreError, SystemAmbient, Verdict,
+    RecoveryStatus, ResolveRequest, Retention, State, StateName, StoreError, SystemAmbient,
+    Verdict, log_operation,
 };
 use onceward_stores::sealed;
 use sha2::{Digest, Sha256};
@@ -137,8 +139,9 @@ impl AdminService {
         let decision = pending.decision(&self.caller.name);
         self.record_once(&decision).await?;
         match self.store.resolve(&pending.resolve_request()).await.map_err(store_problem)? {
-            Fenced::Applied(()) => {}
+            Fenced::Applied(()) => self.report(record, pending.decided, &decision),
             Fenced::Stale | Fenced::Missing => {
+                self.report(record, DecisionKind::Superseded, &decision);
                 let superseded = Decision { decided: DecisionKind::Superseded, ..decision };
                 self.decisions.write(&superseded).await.map_err(store_problem)?;
                 return Err(already_settled("It was settled otherwise meanwhile."));
@@ -146,6 +149,19 @@ impl AdminService {
         }
         let record = self.find_for_change(&RecordRef::Record(record.id)).await?;
         self.details(&record, ShowRecord::default()).await
+    }
+
+    /// Counts and logs a decision.
+    fn report(&self, record: &Record, decided: DecisionKind, decision: &Decision) {
+        let Decision { by, evidence, .. } = decision;
+        let status = RecoveryStatus::of_decision(decided);
+        if let (Some(observer), Some(status)) = (&self.observer, status) {
+            observer.recovered(record, status);
+        }
+        let verdict = status.map(RecoveryStatus::name);
+        log_operation!(INFO, LogSubject::of_record(record), {
+            by, verdict, state = decided.state_after(), reason = evidence,
+        }, "an operator decided");
     }
 
     /// Writes a decision once, also when it is sent again because its response was lost.

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
+use onceward_core::Engine;
 
 use crate::backend::{Readiness, StoreProbe};
 use crate::net::UpstreamHealth;
@@ -17,6 +18,7 @@ use crate::telemetry::Metrics;
 #[derive(Clone)]
 pub(crate) struct Monitoring {
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) engine: Engine,
     pub(crate) probe: StoreProbe,
     pub(crate) upstream: UpstreamHealth,
 }
@@ -38,7 +40,7 @@ impl Monitoring {
 
     async fn metrics(&self) -> Response {
         let stats = self.probe.stats().await;
-        let mut response = text(StatusCode::OK, self.metrics.text(stats.as_ref()));
+        let mut response = text(StatusCode::OK, self.metrics.text(stats.as_ref(), &self.engine));
         let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(open));
         response

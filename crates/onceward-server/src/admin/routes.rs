@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use http::request::Parts;
-use onceward_core::Identity;
+use onceward_core::{Identity, RecoveryObserver};
 use onceward_stores::SharedStore;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
@@ -35,6 +35,7 @@ pub(crate) struct AdminRoutes {
     pub(crate) store: SharedStore,
     pub(crate) identity: Identity,
     pub(crate) settings: CurrentApiSettings,
+    pub(crate) recoveries: Arc<dyn RecoveryObserver>,
 }
 
 impl AdminRoutes {
@@ -75,7 +76,9 @@ impl FromRequestParts<AdminRoutes> for AdminService {
     ) -> Result<Self, ApiProblem> {
         let caller = routes.settings.caller(&parts.headers)?;
         let retention = routes.settings.retention();
-        Ok(Self::new(Arc::clone(&routes.store), routes.identity.clone(), retention, caller))
+        let (store, identity) = (Arc::clone(&routes.store), routes.identity.clone());
+        let recoveries = Arc::clone(&routes.recoveries);
+        Ok(Self::new(store, identity, retention, caller).observer(recoveries))
     }
 }
 

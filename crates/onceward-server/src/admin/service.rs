@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use http::StatusCode;
 use onceward_core::{
     Clock, DecisionLog, INTERNAL_TENANT, Identity, LoggedDecision, OperationId, Query, Record,
-    State, StateName, StoreError, StoreErrorKind, SystemAmbient, Timestamp,
+    RecoveryObserver, State, StateName, StoreError, StoreErrorKind, SystemAmbient, Timestamp,
 };
 use onceward_stores::SharedStore;
 
@@ -30,6 +30,7 @@ pub(crate) struct AdminService {
     pub(super) decisions: DecisionLog,
     pub(super) retention: Arc<RetentionRules>,
     pub(super) caller: Arc<Caller>,
+    pub(super) observer: Option<Arc<dyn RecoveryObserver>>,
     clock: Arc<SystemAmbient>,
 }
 
@@ -42,7 +43,14 @@ impl AdminService {
         caller: Arc<Caller>,
     ) -> Self {
         let decisions = DecisionLog::new(Arc::clone(&store), identity);
-        Self { store, decisions, retention, caller, clock: Arc::new(SystemAmbient::new()) }
+        let clock = Arc::new(SystemAmbient::new());
+        Self { store, decisions, retention, caller, observer: None, clock }
+    }
+
+    /// Reports decisions, for metrics.
+    pub(super) fn observer(mut self, observer: Arc<dyn RecoveryObserver>) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// This machine's clock: for ages that are shown, never for a decision.

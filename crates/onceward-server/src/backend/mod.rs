@@ -11,7 +11,8 @@ mod probe;
 use std::sync::Arc;
 
 use onceward_core::{
-    DecisionLog, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery,
+    DecisionLog, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery, Sweeper,
+    SweeperSettings, SystemAmbient,
 };
 use onceward_stores::SharedStore;
 
@@ -67,7 +68,8 @@ impl Backend {
         let mut engine = Engine::builder(store.clone()).identity(identity.clone());
         let recovery = resolver.as_ref().map(|resolver| {
             let decisions = DecisionLog::new(store.clone(), identity.clone());
-            Recovery::new(store.clone(), resolver.clone()).decisions(decisions)
+            let recovery = Recovery::new(store.clone(), resolver.clone()).decisions(decisions);
+            recovery.observer(metrics.requests.clone())
         });
         if let Some(recovery) = &recovery {
             engine = engine.recovery(recovery.clone());
@@ -90,6 +92,15 @@ impl Backend {
         let resolver = self.resolver.clone()?;
         let metrics = Arc::clone(&self.metrics);
         let reconciler = Reconciler::new(self.store.clone(), resolver, self.identity.clone());
-        Some(reconciler.settings(settings).report(move |round| metrics.reconciled(round)))
+        let reconciler = reconciler.settings(settings).observer(metrics.requests.clone());
+        Some(reconciler.report(move |round| metrics.reconciled(round)))
+    }
+
+    /// The sweeper of the store.
+    pub(crate) fn sweeper(&self) -> Sweeper {
+        let settings = SweeperSettings::default();
+        let sweeper = Sweeper::new(self.store.clone(), Arc::new(SystemAmbient::new()));
+        let report = self.metrics.requests.sweeper_report(settings.every);
+        sweeper.settings(settings).report(report)
     }
 }

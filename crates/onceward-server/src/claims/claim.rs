@@ -192,7 +192,9 @@ impl Claims {
             .with_owner(owner)
             .with_sketch(self.engine.identity().sketch(&id, &parts))
             .with_lapsed(body.on_lapse.into());
-        match self.engine.send_claim(request, drawn_by).await? {
+        let claim = self.engine.send_claim(request.clone(), drawn_by).await;
+        self.report_claim(&request, &claim);
+        match claim? {
             Claim::Granted { lease, operation, attempt } => Ok(ClaimResponse::Granted {
                 operation_id: operation.to_string(),
                 lease: Lease::granted(&id, owner, lease, duration),
@@ -215,7 +217,9 @@ impl Claims {
             }
             Claim::Mismatch { first } => {
                 let difference = self.engine.identity().compare(&id, &first, &parts);
-                Err(ApiProblem::of(Code::KeyReused).differs(content.differences(difference)))
+                let differs = content.differences(difference);
+                self.log_mismatch(&request, &differs);
+                Err(ApiProblem::of(Code::KeyReused).differs(differs))
             }
             Claim::Expired => Err(ApiProblem::of(Code::KeyExpired)),
         }

@@ -11,6 +11,7 @@
 //! | `lease`, `settle` | leases as JSON; renewing and settling |
 //! | `batch` | up to 100 claims or settlements in one request |
 //! | `lookup` | operations by id or key |
+//! | `report` | metrics and log lines |
 //! | `openapi` | the OpenAPI document |
 
 mod access;
@@ -20,6 +21,7 @@ mod fingerprint;
 mod lease;
 mod lookup;
 mod openapi;
+mod report;
 mod result;
 mod settle;
 
@@ -37,6 +39,8 @@ use crate::api::{ApiProblem, CurrentApiSettings, body_limit};
 use crate::backend::Backend;
 use crate::config;
 
+use report::LogLimits;
+
 /// Time limit of one store call: drivers were seen to hang while they reconnect.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -47,6 +51,8 @@ pub(crate) struct Claims {
     settings: CurrentApiSettings,
     limits: config::Claims,
     ambient: SystemAmbient,
+    metrics: Arc<onceward_http::Metrics>,
+    log_limits: LogLimits,
 }
 
 impl Claims {
@@ -57,7 +63,15 @@ impl Claims {
         settings: CurrentApiSettings,
     ) -> Self {
         let (store, engine) = (backend.store.clone(), backend.engine.clone());
-        Self { store, engine, settings, limits, ambient: SystemAmbient::new() }
+        Self {
+            store,
+            engine,
+            settings,
+            limits,
+            ambient: SystemAmbient::new(),
+            metrics: Arc::clone(&backend.metrics.requests),
+            log_limits: LogLimits::default(),
+        }
     }
 
     /// The routes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use onceward_core::{Fenced, RecordId, RenewRequest, SettleRequest, Settlement};
+use onceward_core::{Fenced, Record, RecordId, RenewRequest, SettleRequest, Settlement};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -186,7 +186,7 @@ impl Claims {
         action: LeaseAction,
     ) -> Result<Applied, ApiProblem> {
         let (id, holder) = lease.parse()?;
-        self.must_exist(caller, &id).await?;
+        let record = self.record(caller, &id).await?;
         let lease = match action {
             LeaseAction::Renew { duration } => {
                 let duration = lease::duration(duration.as_deref(), &self.limits)?;
@@ -197,20 +197,20 @@ impl Claims {
             LeaseAction::Settle(settlement) => {
                 let retention = self.limits.retention();
                 let request = SettleRequest { id, holder, settlement, retention };
-                applied(with_timeout(self.store.settle(&request)).await?)?;
+                let settled = with_timeout(self.store.settle(&request)).await;
+                self.report_settlement(&record, &request.settlement, &settled);
+                applied(settled?)?;
                 None
             }
         };
         Ok(Applied { status: AppliedStatus::Applied, lease })
     }
 
-    /// A record's tenant never changes, so the check holds for the call that follows.
-    async fn must_exist(&self, caller: &Caller, id: &RecordId) -> Result<(), ApiProblem> {
+    /// Returns the record of a lease. A record's tenant never changes, so the check holds for the call that follows.
+    async fn record(&self, caller: &Caller, id: &RecordId) -> Result<Record, ApiProblem> {
         let record = with_timeout(self.store.get(id)).await?;
-        match record.filter(|record| can_see(caller, record.scope.tenant())) {
-            Some(_) => Ok(()),
-            None => Err(claim_not_found()),
-        }
+        let visible = record.filter(|record| can_see(caller, record.scope.tenant()));
+        visible.ok_or_else(claim_not_found)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use clap::Args;
-use onceward_core::{ReconcilerSettings, Sweeper, SystemAmbient};
+use onceward_core::ReconcilerSettings;
 use tokio::task::JoinSet;
 
 use super::process::{Event, Signals, runtime};
@@ -19,7 +19,7 @@ use crate::backend::{self, Backend, StoreProbe};
 use crate::claims::Claims;
 use crate::config::{self, Config, StoreKind, StoreUrl};
 use crate::net::{BoundAddress, UpstreamHealth};
-use crate::telemetry::{self, Metrics};
+use crate::telemetry::{self, Metrics, StartLines};
 
 /// Arguments of `onceward claims`.
 #[derive(Debug, Clone, Default, Args)]
@@ -64,6 +64,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
     let (config, claims) = args.config()?;
     runtime()?.block_on(async {
         let traces = telemetry::start(&config.telemetry)?;
+        let lines = StartLines::new(&config.telemetry);
         let mut signals = Signals::new()?;
         let store = backend::open(&config.store).await?;
         let backend = Backend::new(store, &config, &Metrics::new())?;
@@ -77,9 +78,9 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         let (address, url) = (bound.address(), &config.store.url);
         let mut serving = JoinSet::new();
         serving.spawn(api::serve(bound, Claims::new(&backend, claims, settings.clone()).router())?);
-        println!("onceward: claims at http://{address}/v1/claims, records in {url}");
+        lines.print(format_args!("claims at http://{address}/v1/claims, records in {url}"));
         if let Some(bound) = admin_bound.transpose()? {
-            println!("onceward: metrics at http://{}/metrics", bound.address());
+            lines.print(format_args!("metrics at http://{}/metrics", bound.address()));
             serving.spawn(api::serve(bound, admin(&backend, &config, settings))?);
         }
         start_background(&mut serving, &backend, &config, claims);
@@ -91,7 +92,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         };
         tokio::select! {
             _ended = serving.join_next() => {}
-            () = stopped => println!("onceward: stopping"),
+            () = stopped => lines.print(format_args!("stopping")),
         }
         if let Some(traces) = traces {
             traces.end().await;
@@ -105,11 +106,14 @@ fn admin(backend: &Backend, config: &Config, settings: CurrentApiSettings) -> Ro
     let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
     let monitoring = Monitoring {
         metrics: Arc::clone(&backend.metrics),
+        engine: backend.engine.clone(),
         probe: StoreProbe::new(backend.store.clone(), every),
         upstream: UpstreamHealth::default(),
     };
     let (store, identity) = (backend.store.clone(), backend.identity.clone());
-    monitoring.router().merge(AdminRoutes { store, identity, settings }.router())
+    let recoveries = backend.metrics.requests.clone();
+    let admin = AdminRoutes { store, identity, settings, recoveries };
+    monitoring.router().merge(admin.router())
 }
 
 /// Starts the sweeper and the reconciler, which run as long as the program.
@@ -119,8 +123,7 @@ fn start_background(
     config: &Config,
     claims: config::Claims,
 ) {
-    let sweeper = Sweeper::new(backend.store.clone(), Arc::new(SystemAmbient::new()));
-    running.spawn(sweeper.run());
+    running.spawn(backend.sweeper().run());
     let settings = config.reconciler.settings(&config.defaults);
     let settings = ReconcilerSettings { retention: claims.retention(), ..settings };
     if let Some(reconciler) = backend.reconciler(settings) {

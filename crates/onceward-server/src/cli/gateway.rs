@@ -11,7 +11,7 @@ use super::reload::{PidFile, ReloadLog};
 use super::service_manager::Notice;
 use crate::config::{self, Config, StoreUrl, UpstreamUrl, lint};
 use crate::gateway::Gateway;
-use crate::telemetry;
+use crate::telemetry::{self, StartLines};
 
 /// Arguments of `onceward gateway`.
 #[derive(Debug, Clone, Default, Args)]
@@ -79,18 +79,19 @@ pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
     let config = args.config()?;
     runtime()?.block_on(async {
         let traces = telemetry::start(&config.telemetry)?;
+        let lines = StartLines::new(&config.telemetry);
         let mut signals = Signals::new()?;
         let warnings = lint(&config);
         let (upstream, store) = (config.upstream.url.clone(), config.store.url.clone());
         let gateway = Gateway::start(config).await?;
         for address in gateway.addresses() {
-            println!("onceward: http://{address} → {upstream}, records in {store}");
+            lines.print(format_args!("http://{address} → {upstream}, records in {store}"));
         }
         if let Some(address) = gateway.admin() {
-            println!("onceward: metrics at http://{address}/metrics");
+            lines.print(format_args!("metrics at http://{address}/metrics"));
         }
         if let Some(address) = gateway.claims() {
-            println!("onceward: claims at http://{address}/v1/claims");
+            lines.print(format_args!("claims at http://{address}/v1/claims"));
         }
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let mut reloads = args.pid_file.as_deref().map(ReloadLog::create).transpose()?;
@@ -102,7 +103,7 @@ pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
                 reloads.add(reloaded.err());
             }
         }
-        println!("onceward: stopping");
+        lines.print(format_args!("stopping"));
         Notice::Stopping(gateway.drain()).send();
         let drained = gateway.stop().await;
         tracing::info!(?drained, "stopped");

@@ -6,7 +6,7 @@ use onceward_http::ProblemDetails;
 use uuid::Uuid;
 
 use super::headers::append;
-use crate::telemetry::LogThrottle;
+use onceward_core::log::LogThrottle;
 
 /// The gateways that a request has passed, like `Via`. It is a separate header because `Via` changes
 /// the responses of services: nginx does not compress for a proxy.

@@ -41,7 +41,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use onceward_core::{Drained, MemoryStore, Sweeper, SystemAmbient};
+use onceward_core::{Drained, MemoryStore};
 use onceward_stores::SharedStore;
 use rustls::ServerConfig;
 use tokio::runtime;
@@ -172,8 +172,7 @@ impl Gateway {
 
     fn start_background(&mut self, config: &Config) -> Result<(), StartError> {
         let backend = &self.state.backend;
-        let sweeper = Sweeper::new(backend.store.clone(), Arc::new(SystemAmbient::new()));
-        self.background.spawn(sweeper.run());
+        self.background.spawn(backend.sweeper().run());
         let reconciling = config.reconciler.settings(&config.defaults);
         if let Some(reconciler) = backend.reconciler(reconciling) {
             self.background.spawn(reconciler.run());
@@ -191,6 +190,7 @@ impl Gateway {
         let every = config.store.url.kind().map_or(Duration::ZERO, StoreKind::counted_every);
         let monitoring = Monitoring {
             metrics: Arc::clone(&backend.metrics),
+            engine: backend.engine.clone(),
             probe: StoreProbe::new(backend.store.clone(), every),
             upstream: self.health.clone(),
         };
@@ -198,6 +198,7 @@ impl Gateway {
             store: backend.store.clone(),
             identity: backend.identity.clone(),
             settings: self.api_settings.clone(),
+            recoveries: backend.metrics.requests.clone(),
         };
         self.admin = Some(bound.address());
         let router = monitoring.router().merge(admin.router());

@@ -8,12 +8,11 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use onceward_core::{Identity, Intent, Scope};
-use onceward_http::Admission;
+use onceward_http::{Admission, OverQuota};
 use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 
 use crate::config::{QuotaLimits, Quotas};
-use crate::telemetry::LogThrottle;
 
 const SHARDS: usize = 16;
 
@@ -41,8 +40,6 @@ pub(crate) struct Quota {
     total_usage: Mutex<Usage>,
     shards: [Mutex<Shard>; SHARDS],
     hasher: std::hash::RandomState,
-    caller_throttles: Throttles,
-    total_throttles: Throttles,
 }
 
 /// The usage of one caller, or of all.
@@ -88,34 +85,10 @@ impl Cap {
     }
 }
 
-/// Throttles of the log lines about exceeded quotas, one for each limit.
-#[derive(Debug, Default)]
-struct Throttles {
-    rate: LogThrottle,
-    keys: LogThrottle,
-    bytes: LogThrottle,
-}
-
-impl Throttles {
-    /// Logs that a limit of `section` refused a new key.
-    fn refused(&self, section: &str, exceeded: Exceeded) {
-        let throttle = match exceeded.cap {
-            Cap::Rate => &self.rate,
-            Cap::Keys => &self.keys,
-            Cap::Bytes => &self.bytes,
-        };
-        if let Some(times) = throttle.occurred() {
-            let setting = format!("{section}.{}", exceeded.cap.setting());
-            tracing::warn!(%setting, times, "over a quota: new keys get 429");
-        }
-    }
-}
-
 /// An exceeded quota, and the section that sets it.
-struct QuotaHit<'q> {
+struct QuotaHit {
     section: &'static str,
     exceeded: Exceeded,
-    throttles: &'q Throttles,
 }
 
 impl Quota {
@@ -129,19 +102,7 @@ impl Quota {
         let (shards, hasher) = (std::array::from_fn(empty), Default::default());
         let (caller, total) = (quotas.caller(), quotas.total);
         let total_usage = Mutex::new(Usage::new(Instant::now(), &total));
-        let (caller_throttles, total_throttles) = Default::default();
-        Self {
-            caller,
-            total,
-            retention,
-            store,
-            identity,
-            total_usage,
-            shards,
-            hasher,
-            caller_throttles,
-            total_throttles,
-        }
+        Self { caller, total, retention, store, identity, total_usage, shards, hasher }
     }
 
     /// Runs `act` on the current usage of all callers, if it is limited.
@@ -158,21 +119,13 @@ impl Quota {
         (self.caller != QuotaLimits::NONE).then(|| self.with_usage(scope, act))
     }
 
-    fn exceeded(&self, scope: &Scope) -> Option<QuotaHit<'_>> {
+    fn exceeded(&self, scope: &Scope) -> Option<QuotaHit> {
         let caller = self.with_caller(scope, |usage| usage.exceeded(&self.caller, self.retention));
         if let Some(exceeded) = caller.flatten() {
-            return Some(QuotaHit {
-                section: "quotas",
-                exceeded,
-                throttles: &self.caller_throttles,
-            });
+            return Some(QuotaHit { section: "quotas", exceeded });
         }
         let total = self.with_total(|usage| usage.exceeded(&self.total, self.retention)).flatten();
-        total.map(|exceeded| QuotaHit {
-            section: "quotas.total",
-            exceeded,
-            throttles: &self.total_throttles,
-        })
+        total.map(|exceeded| QuotaHit { section: "quotas.total", exceeded })
     }
 
     fn with_usage<T>(&self, scope: &Scope, act: impl FnOnce(&mut Usage) -> T) -> T {
@@ -203,15 +156,15 @@ impl Admission for Quota {
     fn admit<'a>(
         &'a self,
         intent: &'a Intent,
-    ) -> Pin<Box<dyn Future<Output = Result<(), Duration>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>> {
         Box::pin(async move {
             match self.exceeded(&intent.scope) {
                 None => Ok(()),
                 // A retry needs no new key and gets its response.
                 Some(_) if self.is_known(intent).await => Ok(()),
-                Some(QuotaHit { section, exceeded, throttles }) => {
-                    throttles.refused(section, exceeded);
-                    Err(exceeded.wait)
+                Some(QuotaHit { section, exceeded }) => {
+                    let limit = format!("{section}.{}", exceeded.cap.setting()).into();
+                    Err(OverQuota { retry_after: exceeded.wait, limit })
                 }
             }
         })

@@ -94,7 +94,8 @@ impl ConfigSnapshot {
         if (quotas.caller(), quotas.total) != (QuotaLimits::NONE, QuotaLimits::NONE) {
             layer = layer.admission(Arc::new(quota(&quotas, &config, backend)));
         }
-        let layer = layer.observer(Arc::clone(&backend.metrics) as Arc<dyn Observer>).build()?;
+        let layer =
+            layer.observer(backend.metrics.requests.clone() as Arc<dyn Observer>).build()?;
         let (cors, format) = (Cors::new(&config.cors), Arc::new(config.problem_format()));
         let (body_budget, loop_detector) =
             (state.body_budget.clone(), Arc::clone(&state.loop_detector));

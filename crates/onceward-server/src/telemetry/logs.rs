@@ -1,6 +1,7 @@
 //! The tracing subscriber: logs to standard error, spans to a collector.
 
 use std::error::Error;
+use std::io::IsTerminal;
 
 use onceward_http::TRACE_TARGET;
 use tracing_subscriber::filter::EnvFilter;
@@ -16,7 +17,7 @@ use crate::config::{LogFormat, Telemetry};
 pub(crate) fn start(settings: &Telemetry) -> Result<Option<Traces>, Box<dyn Error>> {
     let to = settings.traces.as_ref();
     let traces = to.map(|to| Traces::start(to, settings)).transpose()?;
-    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(colours());
     let lines = match settings.format {
         LogFormat::Text => lines.boxed(),
         LogFormat::Json => lines.json().boxed(),
@@ -24,6 +25,37 @@ pub(crate) fn start(settings: &Telemetry) -> Result<Option<Traces>, Box<dyn Erro
     let subscriber = registry().with(lines.with_filter(filter(&settings.log)?));
     subscriber.with(traces.as_ref().map(Traces::layer)).try_init()?;
     Ok(traces)
+}
+
+/// Colours only for a person: on a terminal, and unless `NO_COLOR` is set.
+fn colours() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// The lines on standard output at the start and the stop, in the format of the log.
+pub(crate) struct StartLines(LogFormat);
+
+impl StartLines {
+    pub(crate) fn new(settings: &Telemetry) -> Self {
+        Self(settings.format)
+    }
+
+    /// Prints one line.
+    pub(crate) fn print(&self, message: std::fmt::Arguments<'_>) {
+        match self.0 {
+            LogFormat::Text => println!("onceward: {message}"),
+            LogFormat::Json => println!("{}", json_line(&message.to_string())),
+        }
+    }
+}
+
+/// A line with the members of the log's lines.
+fn json_line(message: &str) -> serde_json::Value {
+    let timestamp = humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string();
+    let fields = serde_json::json!({ "message": message });
+    serde_json::json!({
+        "timestamp": timestamp, "level": "INFO", "fields": fields, "target": "onceward",
+    })
 }
 
 /// Checks the settings that [`start`] parses.

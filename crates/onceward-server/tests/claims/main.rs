@@ -5,6 +5,7 @@ mod crash;
 mod endpoints;
 mod gateway;
 mod limits;
+mod metrics;
 mod pair;
 mod resolver;
 mod server;

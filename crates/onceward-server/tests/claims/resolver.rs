@@ -68,8 +68,7 @@ async fn what_a_worker_left_unknown_is_asked_about_and_operators_see_it() {
     assert_eq!(answer["result"], json!({ "charge": claim["operation_id"] }));
 
     assert_eq!(admin.get("/ready", &[]).await.body, "ready\n");
-    // Counted at the end of a round.
-    let counted = "idempotency_recovery_total{verdict=\"happened\"} 1";
+    let counted = "idempotency_recovery_total{operation=\"charge\",status=\"happened\"} 1\n";
     until(async || admin.get("/metrics", &[]).await.body.contains(counted).then_some(())).await;
     assert_eq!(refused(&admin.get("/v1/decisions", &[]).await).0, 401);
     let operator = format!("Bearer {OPERATOR}");

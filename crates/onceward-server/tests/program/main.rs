@@ -4,6 +4,7 @@ mod canary;
 mod counting_service;
 mod demo;
 mod kills;
+mod log_lines;
 mod loops;
 mod pair;
 mod ports;
