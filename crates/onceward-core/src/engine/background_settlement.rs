@@ -9,6 +9,7 @@ use super::backoff::Backoff;
 use super::claim_handle::ClaimHandle;
 use super::lease_renewer::TrackedClaim;
 use super::permit::{LeaseLost, Settled};
+use crate::record::UnknownCause;
 use crate::store::{Lapsed, SettleRequest, Settlement};
 
 /// A claim that is not settled, and whose permit is gone or no longer counts.
@@ -32,15 +33,15 @@ pub(super) fn settle(tracked: TrackedClaim, request: SettleRequest) -> oneshot::
 
 /// Marks the claim of a dropped permit unknown.
 #[cold]
-pub(super) fn abandon(tracked: TrackedClaim) {
-    mark_unknown(tracked, Patience::UntilLapse);
+pub(super) fn abandon(tracked: TrackedClaim, cause: UnknownCause) {
+    mark_unknown(tracked, cause, Patience::UntilLapse);
 }
 
 /// Marks a claim unknown that still runs at the end of a drain.
 #[cold]
 pub(super) fn cut_off(tracked: TrackedClaim) {
     tracked.handle.lease.end(LeaseLost::Drained);
-    mark_unknown(tracked, Patience::None);
+    mark_unknown(tracked, UnknownCause::Shutdown, Patience::None);
 }
 
 /// Time limit of the retries.
@@ -53,12 +54,12 @@ enum Patience {
 
 /// Says now what the lapse of the lease would say later. Where a lapse means takeover this does
 /// nothing: unknown would stop the next owner.
-fn mark_unknown(tracked: TrackedClaim, patience: Patience) {
+fn mark_unknown(tracked: TrackedClaim, cause: UnknownCause, patience: Patience) {
     if tracked.handle.engine.policy().lapsed() == Lapsed::Takeover {
         return;
     }
     let runtime = tracked.handle.renewer().runtime().clone();
-    runtime.spawn(BackgroundSettlement::from(tracked).mark_unknown(patience));
+    runtime.spawn(BackgroundSettlement::from(tracked).mark_unknown(cause, patience));
 }
 
 impl From<TrackedClaim> for BackgroundSettlement {
@@ -96,6 +97,7 @@ impl BackgroundSettlement {
                         %error, record = ?self.handle.id,
                         "the outcome could not be stored, the record is left unknown"
                     );
+                    self.say_unstored().await;
                     return Settled::Pending;
                 }
                 Err(error) => {
@@ -106,6 +108,18 @@ impl BackgroundSettlement {
         }
     }
 
+    /// Tries once to store why the record is unknown: the store may accept that, for example where
+    /// the outcome cannot be sealed. After any failure the lease lapses instead.
+    async fn say_unstored(&self) {
+        if self.handle.engine.policy().lapsed() == Lapsed::Takeover {
+            return;
+        }
+        let request = self.handle.request(Settlement::Unknown(UnknownCause::Unstored));
+        if let Err(error) = self.handle.settle(&request).await {
+            tracing::debug!(%error, "the record could not be marked unknown");
+        }
+    }
+
     async fn renew(&mut self) {
         match self.handle.renew().await {
             Ok(renew_at) => self.renew_at = renew_at,
@@ -113,8 +127,8 @@ impl BackgroundSettlement {
         }
     }
 
-    async fn mark_unknown(mut self, patience: Patience) {
-        let request = self.handle.request(Settlement::Unknown);
+    async fn mark_unknown(mut self, cause: UnknownCause, patience: Patience) {
+        let request = self.handle.request(Settlement::Unknown(cause));
         loop {
             match self.handle.settle(&request).await {
                 Ok(_) => return,

@@ -8,17 +8,20 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, ready};
 use http::{Request, Response, response};
 use http_body::Body as HttpBody;
-use onceward_core::{BoxError, Disposition, Ended, OnLapse, OperationId, Outcome, Settled};
+use onceward_core::{
+    BoxError, Disposition, Ended, ErrorCode, OnLapse, OperationId, Outcome, Settled, UnknownCause,
+};
 use tower_service::Service;
 
 use super::Exchange;
 use super::admission::Usage;
+use super::is_timeout;
 use super::permit_kind::{Completion, RunPermit, WithoutOutcome};
 use crate::body::{Body, Buffered, Whole, buffer};
-use crate::handler::{Sensitive, take_disposition};
+use crate::handler::{Sensitive, take_disposition, unknown_cause};
 use crate::observe::Event;
 use crate::problem::{Code, Problem};
-use crate::response::{TAG, encode, encode_head};
+use crate::response::{TAG, encode, encode_head, error_code_of};
 use crate::rules::CompletionLost;
 
 impl Exchange {
@@ -33,10 +36,14 @@ impl Exchange {
             Err(_panic) => return Err(NotStored::Panic),
         };
         let by_rule = |status| self.rules().outcomes.disposition(status);
-        match take_disposition(&mut response).unwrap_or_else(|| by_rule(response.status())) {
+        let stated = take_disposition(&mut response);
+        match stated.unwrap_or_else(|| by_rule(response.status())) {
             Disposition::Keep => Ok(response),
             Disposition::Release => Err(NotStored::Response(WithoutOutcome::Release, response)),
-            Disposition::Unknown => Err(NotStored::Response(WithoutOutcome::Unknown, response)),
+            Disposition::Unknown => {
+                let cause = unknown_cause(&response, stated.is_some());
+                Err(NotStored::Response(WithoutOutcome::Unknown(cause), response))
+            }
         }
     }
 
@@ -53,12 +60,13 @@ impl Exchange {
                 Ok(response.map(Body::passed))
             }
             NotStored::Error(error) => {
-                self.abandon(permit).boxed().await;
+                self.abandon(permit, UnknownCause::Error).boxed().await;
                 Err(error)
             }
             NotStored::Panic => {
                 tracing::error!(operation = %permit.operation(), "the handler panicked");
-                Ok(self.refuse(self.abandon(permit).boxed().await))
+                let problem = self.abandon(permit, UnknownCause::Panicked).boxed().await;
+                Ok(self.refuse(problem))
             }
         }
     }
@@ -81,12 +89,14 @@ impl Exchange {
             let (outcome, body) = match buffer(body, limit).await {
                 Buffered::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
                 Buffered::TooLarge { read, rest } => {
-                    let summary = encode_head(&head, rules);
-                    (Outcome::omitted(TAG, summary), Body::resumed(read, rest))
+                    let summary = Outcome::omitted(TAG, encode_head(&head, rules));
+                    (summary.with_status(head.status.as_u16()), Body::resumed(read, rest))
                 }
                 Buffered::Broken(error) => {
                     tracing::warn!(%error, "a response broke off");
-                    return self.refuse(self.abandon(permit).boxed().await);
+                    let late = is_timeout(&*error);
+                    let cause = if late { UnknownCause::Timeout } else { UnknownCause::Cut };
+                    return self.refuse(self.abandon(permit, cause).boxed().await);
                 }
             };
             if let Some(usage) = usage {
@@ -124,18 +134,20 @@ impl Exchange {
 
     /// Settles a handler that panicked or failed without a response, and returns the refusal: the
     /// lease is left as if it had lapsed, a transaction is rolled back.
-    async fn abandon(&self, permit: RunPermit) -> Problem {
+    async fn abandon(&self, permit: RunPermit, cause: UnknownCause) -> Problem {
         let unknown = self.state().outcome_unknown(permit.operation());
         match (permit, self.policy().on_lapse()) {
             (RunPermit::Leased(permit), OnLapse::Takeover) => {
                 drop(permit);
                 unknown
             }
-            (permit, _) => match self.settle_without_outcome(permit, WithoutOutcome::Unknown).await
-            {
-                Disposition::Release => Problem::new(Code::RolledBack),
-                Disposition::Keep | Disposition::Unknown => unknown,
-            },
+            (permit, _) => {
+                let word = WithoutOutcome::Unknown(cause);
+                match self.settle_without_outcome(permit, word).await {
+                    Disposition::Release => Problem::new(Code::RolledBack),
+                    Disposition::Keep | Disposition::Unknown => unknown,
+                }
+            }
         }
     }
 
@@ -156,12 +168,19 @@ impl Exchange {
     }
 
     fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
-        let rules = self.rules();
-        match head.extensions.get::<Sensitive>() {
-            None => Outcome::whole(TAG, encode(head, whole, rules)),
-            Some(Sensitive(resource)) => Outcome::reference(TAG, encode_head(head, rules))
-                .with_resource(&resource.kind, &resource.id),
-        }
+        let (rules, stated) = (self.rules(), head.extensions.get::<ErrorCode>());
+        let (outcome, error_code) = match head.extensions.get::<Sensitive>() {
+            None => {
+                let found = || error_code_of(head, &whole.bytes);
+                let outcome = Outcome::whole(TAG, encode(head, whole, rules));
+                (outcome, stated.cloned().or_else(found))
+            }
+            Some(Sensitive(resource)) => {
+                let outcome = Outcome::reference(TAG, encode_head(head, rules));
+                (outcome.with_resource(&resource.kind, &resource.id), stated.cloned())
+            }
+        };
+        outcome.with_status(head.status.as_u16()).with_error_code(error_code)
     }
 
     /// Returns the refusal for a response whose settlement is not durable, if it must not be given.

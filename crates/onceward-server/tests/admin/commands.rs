@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use crate::counting_service::CountingService;
-use crate::fixtures::{CANARY, Gateway, Target, completed, expired, fill, record};
-use onceward_core::State;
+use crate::fixtures::{CANARY, Gateway, Target, completed, expired, fill, record, unknown};
 
 /// Runs every command about records on a target without decisions.
 fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
@@ -119,9 +118,9 @@ fn stored(target: &Target) {
 fn records() -> [onceward_core::Record; 5] {
     [
         record("acme", "done", completed("paid")),
-        record("acme", "lost", |_| State::Unknown),
-        record("acme", "missed", |_| State::Unknown),
-        record("globex", "foreign", |_| State::Unknown),
+        record("acme", "lost", |_| unknown()),
+        record("acme", "missed", |_| unknown()),
+        record("globex", "foreign", |_| unknown()),
         record("acme", "gone", expired),
     ]
 }

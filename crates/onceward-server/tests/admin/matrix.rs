@@ -1,8 +1,7 @@
 //! Permissions: every admin endpoint with every kind of token.
 
 use crate::counting_service::CountingService;
-use crate::fixtures::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record};
-use onceward_core::State;
+use crate::fixtures::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record, unknown};
 
 /// Method, path, body, and the statuses for: no token, a wrong token, a reader, a worker, an
 /// operator, and an operator of the tenant acme.
@@ -51,8 +50,8 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
 fn everybody_gets_what_their_token_allows_at_every_endpoint() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("data").display());
-    let ours = record("acme", "ours", |_| State::Unknown);
-    let theirs = record("globex", "theirs", |_| State::Unknown);
+    let ours = record("acme", "ours", |_| unknown());
+    let theirs = record("globex", "theirs", |_| unknown());
     fill(&url, &[ours.clone(), theirs.clone()]);
     let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
     let wrong = format!("{OLGA}-not");
@@ -69,11 +68,10 @@ fn everybody_gets_what_their_token_allows_at_every_endpoint() {
         assert!(!list(query).contains("globex"), "{query}: {}", list(query));
     }
     assert!(list("").contains(&ours.operation.to_string()));
-    let bodies =
-        [theirs.operation, record("acme", "none", |_| State::Unknown).operation].map(|id| {
-            let body = ask(gateway.admin, "GET", &format!("/v1/records/{id}"), Some(TINA), "").1;
-            body.replace(&id.to_string(), "ID")
-        });
+    let bodies = [theirs.operation, record("acme", "none", |_| unknown()).operation].map(|id| {
+        let body = ask(gateway.admin, "GET", &format!("/v1/records/{id}"), Some(TINA), "").1;
+        body.replace(&id.to_string(), "ID")
+    });
     assert_eq!(bodies[0], bodies[1], "a missing and a foreign record look the same");
 }
 

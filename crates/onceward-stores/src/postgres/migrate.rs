@@ -17,7 +17,7 @@ struct Migration {
 }
 
 /// All migrations, in order. A released one never changes; a new one is a new entry.
-const MIGRATIONS: [Migration; 3] = [
+const MIGRATIONS: [Migration; 4] = [
     Migration {
         version: 1,
         name: "records",
@@ -35,6 +35,13 @@ const MIGRATIONS: [Migration; 3] = [
         name: "sentinel",
         oldest_reader: 1,
         sql: include_str!("migrations/0003_sentinel.sql"),
+    },
+    Migration {
+        version: 4,
+        name: "causes",
+        // Earlier releases leave the new columns alone.
+        oldest_reader: 1,
+        sql: include_str!("migrations/0004_causes.sql"),
     },
 ];
 

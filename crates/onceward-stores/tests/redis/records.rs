@@ -11,6 +11,7 @@ use onceward_services::{Reply, Server};
 use onceward_stores::redis::{RedisStore, Settings};
 
 use super::common::{DAY, complete, granted, id, outcome, request, settings, settle, shared, tell};
+use crate::calls::unknown;
 
 async fn opened() -> Option<(&'static Server, RedisStore, String)> {
     let (server, settings) = (shared()?, settings());
@@ -100,7 +101,7 @@ async fn only_settled_records_have_a_time_to_live_and_it_is_longer_than_promised
     assert!(near(left(server, &key), 1_100), "released: {}", left(server, &key));
     let holder = granted(&store, "key").await;
     assert_eq!(left(server, &key), -1, "running again");
-    let _ = settle(&store, "key", holder, Settlement::Unknown, retention).await.unwrap();
+    let _ = settle(&store, "key", holder, unknown(), retention).await.unwrap();
     assert_eq!(left(server, &key), -1, "unknown");
     let done = Settlement::Complete(outcome("done"));
     let _ = settle(&store, "key", holder, done, retention).await.unwrap();
