@@ -13,6 +13,14 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
     let order = "{\"fence\":1,\"reason\":\"because\"}".to_owned();
     let reply = "{\"fence\":1,\"reason\":\"because\",\"reply\":{\"status\":200}}".to_owned();
     let none = String::new;
+    let scope = |tenant: &str, key: &str| {
+        let (caller, operation) = ("shop", "pay");
+        serde_json::json!({ "tenant": tenant, "caller": caller, "operation": operation, "key": key })
+    };
+    let find = |tenant: &str, key: &str| scope(tenant, key).to_string();
+    let mut with_outcome = scope("acme", "ours");
+    with_outcome["outcome"] = true.into();
+    let with_outcome = with_outcome.to_string();
     let get = |path: String, answers| ("GET", path, none(), answers);
     let post = |path: String, body: &str, answers| ("POST", path, body.to_owned(), answers);
     // The fence is checked last: a 409 means that access was allowed.
@@ -30,6 +38,11 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
         get(format!("/v1/decisions?operation_id={own}"), [401, 401, 200, 200, 200, 200]),
         get(format!("/v1/decisions?operation_id={foreign}"), [401, 401, 200, 200, 200, 404]),
         get("/v1/stats".into(), [401, 401, 200, 200, 200, 403]),
+        post("/v1/records/find".into(), &find("acme", "ours"), [401, 401, 200, 200, 200, 200]),
+        post("/v1/records/find".into(), &find("globex", "theirs"), [401, 401, 200, 200, 200, 404]),
+        post("/v1/records/find".into(), &find("acme", "none"), [401, 401, 404, 404, 404, 404]),
+        post("/v1/records/find".into(), &with_outcome, [401, 401, 403, 403, 200, 200]),
+        post("/v1/records/find".into(), &find("", "ours"), [401, 401, 400, 400, 400, 400]),
         post("/v1/verify".into(), "{}", [401, 401, 200, 200, 200, 403]),
         post("/v1/purge".into(), "{}", [401, 401, 403, 403, 200, 403]),
         post("/v1/accept-loss".into(), "{\"reason\":\"because\"}", [401, 401, 403, 403, 200, 403]),
@@ -85,6 +98,7 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
     for path in [
         "/v1/records",
+        "/v1/records/find",
         "/v1/records/{id}",
         "/v1/records/{id}/resolve",
         "/v1/records/{id}/release",
