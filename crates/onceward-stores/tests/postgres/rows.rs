@@ -9,9 +9,7 @@ use onceward_core::{
 use onceward_services::query;
 use onceward_stores::postgres::{PostgresStore, Settings};
 
-use super::common::{
-    DAY, complete, granted, id, open, outcome, plain, request, settle, shared, small,
-};
+use super::common::{DAY, complete, granted, id, outcome, plain, request, settle, shared, small};
 
 #[tokio::test]
 async fn a_record_comes_back_with_all_its_parts() {
