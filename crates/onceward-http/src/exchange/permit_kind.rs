@@ -131,7 +131,7 @@ impl RunPermit {
                 (Disposition::Release, permit.release().await)
             }
             (Self::Leased(permit), WithoutOutcome::Unknown(cause)) => {
-                (Disposition::Unknown, permit.unknown(cause).await)
+                (Disposition::Unknown, permit.unknown(*cause).await)
             }
             #[cfg(feature = "postgres")]
             (Self::Transaction(open), WithoutOutcome::Release | WithoutOutcome::Unknown(_)) => {
@@ -146,6 +146,6 @@ impl RunPermit {
 pub(crate) enum WithoutOutcome {
     /// Nothing happened.
     Release,
-    /// It is not known what happened, for this reason.
-    Unknown(UnknownCause),
+    /// It is not known what happened, for this reason. Boxed, as it travels beside a response.
+    Unknown(Box<UnknownCause>),
 }

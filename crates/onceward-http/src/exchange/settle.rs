@@ -41,7 +41,7 @@ impl Exchange {
             Disposition::Keep => Ok(response),
             Disposition::Release => Err(NotStored::Response(WithoutOutcome::Release, response)),
             Disposition::Unknown => {
-                let cause = unknown_cause(&response, stated.is_some());
+                let cause = Box::new(unknown_cause(&response, stated.is_some()));
                 Err(NotStored::Response(WithoutOutcome::Unknown(cause), response))
             }
         }
@@ -142,7 +142,7 @@ impl Exchange {
                 unknown
             }
             (permit, _) => {
-                let word = WithoutOutcome::Unknown(cause);
+                let word = WithoutOutcome::Unknown(Box::new(cause));
                 match self.settle_without_outcome(permit, word).await {
                     Disposition::Release => Problem::new(Code::RolledBack),
                     Disposition::Keep | Disposition::Unknown => unknown,

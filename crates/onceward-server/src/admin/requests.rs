@@ -86,7 +86,7 @@ impl FindRecord {
     pub(super) fn parse(&self) -> Result<(Scope, Key), ApiProblem> {
         let key = Key::new(self.key.clone()).map_err(|wrong| bad("key", &wrong))?;
         let scope = || {
-            let mut scope = Scope::new(&*self.tenant, &*self.caller, &*self.operation)?;
+            let mut scope = Scope::new(&self.tenant, &self.caller, &self.operation)?;
             if let Some(version) = &self.api_version {
                 scope = scope.with_api_version(version)?;
             }
