@@ -59,8 +59,9 @@ pub use intent::{
 };
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use record::{
-    Content, Ended, Fence, Holder, KeyLink, OperationStatus, Outcome, OwnerToken, Record, Replay,
-    Resource, Retained, Retention, State, StateName, Tag, Unreadable,
+    CauseText, Content, Ended, ErrorCode, Fence, Holder, KeyLink, OperationStatus, Outcome,
+    OwnerToken, Record, Replay, Resource, Retained, Retention, State, StateName, Tag, UnknownCause,
+    Unreadable,
 };
 pub use run::{Done, Failure, Refused, RunError};
 pub use store::{

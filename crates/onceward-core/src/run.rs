@@ -9,7 +9,7 @@ use tracing::Instrument as _;
 use crate::engine::{Begin, BeginError, Engine, Grant, Permit, Rejection, Settled};
 use crate::intent::{Intent, InvalidKey, InvalidScope, OperationId};
 use crate::policy::{Disposition, InvalidPolicy, OnLapse, Policy};
-use crate::record::{Ended, Outcome, Replay, Tag, Unreadable};
+use crate::record::{Ended, Outcome, Replay, Tag, UnknownCause, Unreadable};
 
 /// An error of the work, classified by its effect.
 ///
@@ -370,7 +370,7 @@ async fn finish<T: Serialize, E: Serialize>(
             Err(RunError::Released { error })
         }
         Err((Disposition::Unknown, error)) => {
-            let _lapses_if_not_stored = permit.unknown().await;
+            let _lapses_if_not_stored = permit.unknown(UnknownCause::Reported(None)).await;
             Err(RunError::Unknown { operation, error: Some(error) })
         }
     }

@@ -1,8 +1,12 @@
-//! The handler's side: its [`Execution`], and what its response can say ([`Fate`], [`Sensitive`]).
+//! The handler's side: its [`Execution`], and what its response can say: [`Fate`], [`Sensitive`], and
+//! as further response extensions, an [`ErrorCode`](onceward_core::ErrorCode) and an
+//! [`UnknownCause`].
 
 use http::header::{HeaderName, HeaderValue};
 use http::{Extensions, HeaderMap, Response, StatusCode};
-use onceward_core::{Disposition, DownstreamKey, Fence, Grant, Key, OperationId, Resource, Scope};
+use onceward_core::{
+    Disposition, DownstreamKey, Fence, Grant, Key, OperationId, Resource, Scope, UnknownCause,
+};
 
 /// The execution of a protected request, for its handler: a request extension, and an axum extractor
 /// (feature `axum`).
@@ -70,7 +74,8 @@ pub enum Fate {
     Final,
     /// Nothing happened: release the key.
     NothingHappened,
-    /// It is not known what happened: never run it again without evidence.
+    /// It is not known what happened: never run it again without evidence. An [`UnknownCause`] as
+    /// another extension says why.
     Unknown,
 }
 
@@ -112,6 +117,16 @@ pub(crate) fn take_disposition<R>(response: &mut Response<R>) -> Option<Disposit
 pub(crate) fn stated_disposition<R>(response: &Response<R>) -> Option<Disposition> {
     let header = || response.headers().get(OUTCOME_HEADER).and_then(Fate::of_header);
     response.extensions().get::<Fate>().copied().or_else(header).map(Disposition::from)
+}
+
+/// Returns why a response leaves the outcome unknown: by its extension, or because it says so
+/// (`stated`), or because of its status.
+pub(crate) fn unknown_cause<R>(response: &Response<R>, stated: bool) -> UnknownCause {
+    match (response.extensions().get::<UnknownCause>(), stated) {
+        (Some(cause), _) => cause.clone(),
+        (None, true) => UnknownCause::Reported(None),
+        (None, false) => UnknownCause::Status(response.status().as_u16()),
+    }
 }
 
 impl Fate {

@@ -7,17 +7,20 @@
 //! Numbers are little-endian, texts have their lengths, and the checksum covers the record's id
 //! too, so a record that is stored under another id is noticed. A newer release may add fields
 //! before the checksum and keep the minimum reader: this reader skips them.
+//!
+//! Format 2 adds the cause of an unknown outcome, and status and error code of an outcome. Readers
+//! of format 1 skip them, and records without them are still written in format 1.
 
 use bytes::Bytes;
 use onceward_core::{
-    Content, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record, RecordId, Resource,
-    Retained, Scope, Sketch, State, StateName, Tag, Timestamp,
+    Content, ErrorCode, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record,
+    RecordId, Resource, Retained, Scope, Sketch, State, StateName, Tag, Timestamp, UnknownCause,
 };
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Format that this release writes, and the newest that it understands for certain.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// Oldest format whose readers understand what this release writes.
 const MINIMUM_READER: u8 = 1;
 
@@ -26,6 +29,11 @@ const CHECKSUM_BYTES: usize = 8;
 const TAKEN_OVER: u8 = 1;
 const HAS_KEY: u8 = 2;
 const HAS_RESOURCE: u8 = 4;
+const HAS_CAUSE: u8 = 8;
+const HAS_STATUS: u8 = 16;
+const HAS_ERROR_CODE: u8 = 32;
+/// Fields that readers of format 1 do not know.
+const OF_FORMAT_2: u8 = HAS_CAUSE | HAS_STATUS | HAS_ERROR_CODE;
 
 /// Number of an opening of the store. A running record of an earlier boot has lost its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -63,11 +71,23 @@ pub(crate) enum Undecodable {
 /// Appends a record to `out`. `boot` is stored with a running record.
 pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
     let start = out.len();
-    let resource = record.state.outcome().and_then(|outcome| outcome.resource.as_deref());
+    let outcome = record.state.outcome();
+    let resource = outcome.and_then(|outcome| outcome.resource.as_deref());
+    let status = outcome.and_then(|outcome| outcome.status);
+    let error_code = outcome.and_then(|outcome| outcome.error_code.as_ref());
+    let cause = match &record.state {
+        State::Unknown { cause: UnknownCause::Unrecorded } => None,
+        State::Unknown { cause } => Some(cause),
+        _ => None,
+    };
     let flags = if record.taken_over { TAKEN_OVER } else { 0 }
         | if record.key.is_some() { HAS_KEY } else { 0 }
-        | if resource.is_some() { HAS_RESOURCE } else { 0 };
-    out.extend([VERSION, MINIMUM_READER, flags, record.state.name() as u8]);
+        | if resource.is_some() { HAS_RESOURCE } else { 0 }
+        | if cause.is_some() { HAS_CAUSE } else { 0 }
+        | if status.is_some() { HAS_STATUS } else { 0 }
+        | if error_code.is_some() { HAS_ERROR_CODE } else { 0 };
+    let version = if flags & OF_FORMAT_2 == 0 { 1 } else { VERSION };
+    out.extend([version, MINIMUM_READER, flags, record.state.name() as u8]);
     put_state(&record.state, boot, out);
     out.extend(record.operation.as_uuid().as_bytes());
     out.extend(record.owner.expose());
@@ -82,8 +102,17 @@ pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
         put_bytes(key.expose().as_bytes(), out);
     }
     put_bytes(record.sketch.as_bytes(), out);
-    if let Some(outcome) = record.state.outcome() {
+    if let Some(outcome) = outcome {
         put_outcome(outcome, out);
+    }
+    if let Some(cause) = cause {
+        put_bytes(cause.to_string().as_bytes(), out);
+    }
+    if let Some(status) = status {
+        out.extend(status.to_le_bytes());
+    }
+    if let Some(code) = error_code {
+        put_bytes(code.as_str().as_bytes(), out);
     }
     let sum = checksum(&record.id, &out[start..]);
     out.extend(sum.to_le_bytes());
@@ -109,7 +138,7 @@ pub(crate) fn decode(
     let (flags, name) = (reader.byte("flags")?, reader.byte("state")?);
     let name = *StateName::ALL.get(usize::from(name)).ok_or(Undecodable::Field("state"))?;
     let (state, stored) = reader.state(name, current)?;
-    let record = Record {
+    let mut record = Record {
         id: *id,
         operation: OperationId::from(Uuid::from_bytes(reader.array("operation")?)),
         owner: OwnerToken::from_bytes(reader.array("owner")?),
@@ -132,6 +161,20 @@ pub(crate) fn decode(
         },
         taken_over: flags & TAKEN_OVER != 0,
     };
+    match &mut record.state {
+        State::Unknown { cause } if flags & HAS_CAUSE != 0 => {
+            *cause = UnknownCause::parse(reader.text("cause")?);
+        }
+        State::Completed { outcome, .. } | State::Failed { outcome, .. } => {
+            if flags & HAS_STATUS != 0 {
+                outcome.status = Some(u16::from_le_bytes(reader.array("status")?));
+            }
+            if flags & HAS_ERROR_CODE != 0 {
+                outcome.error_code = Some(reader.error_code()?);
+            }
+        }
+        _ => {}
+    }
     // A newer release may have added fields that this one does not know.
     if version <= VERSION && !reader.0.is_empty() {
         return Err(Undecodable::Field("end"));
@@ -156,7 +199,7 @@ fn checksum(id: &RecordId, body: &[u8]) -> u64 {
 fn put_state(state: &State, boot: Boot, out: &mut Vec<u8>) {
     let (first, second) = match state {
         State::Running { lease_until } => (boot.0, lease_until.as_millis()),
-        State::Unknown => return,
+        State::Unknown { .. } => return,
         State::Completed { retained, .. }
         | State::Failed { retained, .. }
         | State::Released { retained }
@@ -264,7 +307,7 @@ impl<'a> Reader<'a> {
         current: CurrentBoot,
     ) -> Result<(Pending, StateName), Undecodable> {
         let state = match name {
-            StateName::Unknown => State::Unknown,
+            StateName::Unknown => State::Unknown { cause: UnknownCause::Unrecorded },
             StateName::Running => {
                 let (boot, lease_until) = (Boot(self.u64("boot id")?), self.time("lease")?);
                 if boot != current.boot {
@@ -331,7 +374,12 @@ impl<'a> Reader<'a> {
         };
         // Copied: a slice would keep the tree's whole block in memory.
         let bytes = Bytes::copy_from_slice(self.bytes("outcome")?);
-        Ok(Outcome { content, tag, bytes, resource })
+        Ok(Outcome { content, resource, ..Outcome::whole(tag, bytes) })
+    }
+
+    fn error_code(&mut self) -> Result<ErrorCode, Undecodable> {
+        const FIELD: &str = "error code";
+        ErrorCode::new(self.text(FIELD)?).ok_or(Undecodable::Field(FIELD))
     }
 
     fn tag(&mut self) -> Result<Tag, Undecodable> {
@@ -391,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_flipped_bit_anywhere_is_noticed_and_so_is_another_id() {
-        let bytes = encoded(State::Unknown);
+        let bytes = encoded(unknown());
         for position in 0..bytes.len() {
             for bit in 0..8 {
                 let mut damaged = bytes.clone();
@@ -402,6 +450,10 @@ mod tests {
         }
         let other = RecordId::from_bytes([8; 32]);
         assert_eq!(decode(&other, &bytes, current(4)), Err(Undecodable::Checksum));
+    }
+
+    fn unknown() -> State {
+        State::Unknown { cause: UnknownCause::Unrecorded }
     }
 
     fn retained() -> Retained {
@@ -421,7 +473,7 @@ mod tests {
             sketch: Sketch::default(),
             scope: Scope::new("acme", "alice", "pay").unwrap(),
             taken_over: false,
-            ..record(State::Unknown)
+            ..record(unknown())
         };
         let running = State::Running { lease_until: Timestamp::from_millis(30) };
         vec![
@@ -431,29 +483,78 @@ mod tests {
             ("completed-reference", record(State::Completed { outcome: reference, retained })),
             ("failed", record(State::Failed { outcome: failed, retained })),
             ("released", record(State::Released { retained })),
-            ("unknown", record(State::Unknown)),
+            ("unknown", record(unknown())),
             ("unknown-bare", bare),
             ("expired", record(State::Expired { retained })),
         ]
     }
 
+    /// Records with the fields of format 2.
+    fn golden_2() -> Vec<(&'static str, Record)> {
+        let retained = retained();
+        let outcome = |status| Outcome::json(&7).unwrap().with_status(status);
+        let declined = outcome(402).with_error_code(ErrorCode::new("card_declined"));
+        let made = outcome(201).with_resource("payment", "pay_789");
+        let cause = |text| State::Unknown { cause: UnknownCause::parse(text) };
+        vec![
+            ("completed-status", record(State::Completed { outcome: made, retained })),
+            ("failed-status-code", record(State::Failed { outcome: declined, retained })),
+            ("unknown-status", record(cause("status 502"))),
+            ("unknown-reported", record(cause("reported: no answer \u{1f4b6}"))),
+            ("unknown-newer", record(cause("a cause of a newer release"))),
+        ]
+    }
+
+    #[test]
+    fn records_are_written_and_read_as_the_golden_files_say() {
+        are_as_the_golden_file(golden(), "records-v1");
+        are_as_the_golden_file(golden_2(), "records-v2");
+    }
+
+    #[test]
+    fn readers_of_format_1_can_skip_what_format_2_adds() {
+        for (name, record) in golden_2() {
+            let mut bytes = Vec::new();
+            encode(&record, Boot(4), &mut bytes);
+            assert_eq!((bytes[0], bytes[1]), (2, 1), "{name}");
+            let plain = Record {
+                state: match record.state.clone() {
+                    State::Completed { outcome, retained } => State::Completed {
+                        outcome: Outcome { status: None, error_code: None, ..outcome },
+                        retained,
+                    },
+                    State::Failed { outcome, retained } => State::Failed {
+                        outcome: Outcome { status: None, error_code: None, ..outcome },
+                        retained,
+                    },
+                    _ => unknown(),
+                },
+                ..record
+            };
+            let mut first = Vec::new();
+            encode(&plain, Boot(4), &mut first);
+            // All of it but version, flags and checksum.
+            let common = first.len() - CHECKSUM_BYTES;
+            assert_eq!(bytes[3..common], first[3..common], "{name}");
+        }
+    }
+
     /// This release writes exactly the golden file, and reads it back. A change here breaks every
     /// existing store: raise the version instead.
-    #[test]
-    fn records_are_written_and_read_as_the_golden_file_says() {
+    fn are_as_the_golden_file(golden: Vec<(&'static str, Record)>, file: &str) {
         let hex = |bytes: &[u8]| bytes.iter().map(|it| format!("{it:02x}")).collect::<String>();
-        let lines = golden().into_iter().map(|(name, record)| {
+        let lines = golden.into_iter().map(|(name, record)| {
             let mut bytes = Vec::new();
             encode(&record, Boot(4), &mut bytes);
             assert_eq!(read(&bytes, 4), Ok(record), "{name}");
             format!("{name} {}\n", hex(&bytes))
         });
         let text: String = lines.collect();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/records-v1.txt");
+        let path = format!("{}/tests/golden/{file}.txt", env!("CARGO_MANIFEST_DIR"));
         if std::env::var_os("ONCEWARD_WRITE_GOLDEN").is_some() {
-            std::fs::write(path, &text).unwrap();
+            std::fs::write(&path, &text).unwrap();
         }
-        assert_eq!(std::fs::read_to_string(path).unwrap(), text);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 
     /// Bytes with a correct checksum, as a newer or a broken writer would leave them.
@@ -467,23 +568,22 @@ mod tests {
 
     #[test]
     fn fields_of_a_newer_release_are_skipped_if_it_allows_that_and_refused_if_not() {
-        let newer = resealed(encoded(State::Unknown), |bytes| {
-            bytes[0] = 2;
+        let newer = resealed(encoded(unknown()), |bytes| {
+            bytes[0] = 3;
             bytes.extend(b"something new");
         });
-        assert_eq!(read(&newer, 4), Ok(record(State::Unknown)));
-        let refused = resealed(encoded(State::Unknown), |bytes| bytes[1] = 2);
-        assert_eq!(read(&refused, 4), Err(Undecodable::Newer { minimum: 2 }));
-        let longer = resealed(encoded(State::Unknown), |bytes| bytes.push(0));
+        assert_eq!(read(&newer, 4), Ok(record(unknown())));
+        let refused = resealed(encoded(unknown()), |bytes| bytes[1] = 3);
+        assert_eq!(read(&refused, 4), Err(Undecodable::Newer { minimum: 3 }));
+        let longer = resealed(encoded(unknown()), |bytes| bytes.push(0));
         assert_eq!(read(&longer, 4), Err(Undecodable::Field("end")));
     }
 
     #[test]
     fn no_bytes_at_all_make_the_reader_panic() {
-        let whole = encoded(State::Completed {
-            outcome: Outcome::whole(Tag::JSON, vec![1; 300]).with_resource("payment", "7"),
-            retained: retained(),
-        });
+        let outcome = Outcome::whole(Tag::JSON, vec![1; 300]).with_resource("payment", "7");
+        let outcome = outcome.with_status(402).with_error_code(ErrorCode::new("declined"));
+        let whole = encoded(State::Completed { outcome, retained: retained() });
         for position in 0..whole.len() - CHECKSUM_BYTES {
             for value in [0, 1, 0x7f, 0x80, 0xff] {
                 let odd = resealed(whole.clone(), |bytes| bytes[position] = value);

@@ -11,7 +11,7 @@ use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
     OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, ResolveRequest, Retention,
     Scope, SettleRequest, Settlement, Sketch, State, StateName, Store as _, StoreAdmin as _, Tag,
-    Verdict,
+    UnknownCause, Verdict,
 };
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
@@ -263,7 +263,7 @@ impl<'a> Pair<'a> {
     fn standing(&self, record: Option<Record>) -> String {
         let Some(record) = record else { return "absent; ".into() };
         let state = match &record.state {
-            State::Running { .. } | State::Unknown => StateName::Unknown,
+            State::Running { .. } | State::Unknown { .. } => StateName::Unknown,
             state => state.name(),
         };
         let outcome = record.state.outcome().map(|outcome| outcome.bytes.clone());
@@ -280,7 +280,7 @@ impl Settling {
         match self {
             Self::Complete(text) => Settlement::Complete(outcome(text)),
             Self::Fail(text) => Settlement::Fail(outcome(text)),
-            Self::Unknown => Settlement::Unknown,
+            Self::Unknown => Settlement::Unknown(UnknownCause::Reported(None)),
             Self::Release => Settlement::Release,
         }
     }

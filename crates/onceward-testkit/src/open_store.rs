@@ -10,7 +10,7 @@ use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
     Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Imported, Lease, Page, Purged, Query,
     Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store,
-    StoreAdmin, StoreError, Timestamp,
+    StoreAdmin, StoreError, Timestamp, UnknownCause,
 };
 use parking_lot::Mutex;
 
@@ -110,7 +110,7 @@ impl Store for OpenStore {
             }
             let late = record.standing(now) == Some(StateName::Unknown);
             if self.is(StoreMutant::LateRenewalBlocks) && late {
-                record.state = State::Unknown;
+                record.state = State::Unknown { cause: UnknownCause::Lapsed };
             }
             machine::renew(Some(record), request, now)
         }))
@@ -196,11 +196,14 @@ impl StoreAdmin for OpenStore {
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
-        let records = self.records.lock();
+        let (records, now) = (self.records.lock(), self.clock.now());
         let mut stats = Stats { records: records.len() as u64, ..Stats::default() };
         for record in records.values() {
             stats.bytes += record.bytes() as u64;
             stats.by_state[record.state.name() as usize] += 1;
+        }
+        for record in records.values().filter(|record| record.state.is_open()) {
+            stats.correct_open(record.state.lease_until(), record.updated_at, now);
         }
         Ok(stats)
     }

@@ -10,6 +10,7 @@ use super::claim_handle::ClaimHandle;
 use super::lease_renewer::TrackedClaim;
 use super::permit::{LeaseLost, Settled};
 use crate::log_operation;
+use crate::record::UnknownCause;
 use crate::store::{Lapsed, SettleRequest, Settlement};
 
 /// A claim that is not settled, and whose permit is gone or no longer counts.
@@ -33,15 +34,15 @@ pub(super) fn settle(tracked: TrackedClaim, request: SettleRequest) -> oneshot::
 
 /// Marks the claim of a dropped permit unknown.
 #[cold]
-pub(super) fn abandon(tracked: TrackedClaim) {
-    mark_unknown(tracked, Patience::UntilLapse, "dropped");
+pub(super) fn abandon(tracked: TrackedClaim, cause: UnknownCause) {
+    mark_unknown(tracked, cause, Patience::UntilLapse);
 }
 
 /// Marks a claim unknown that still runs at the end of a drain.
 #[cold]
 pub(super) fn cut_off(tracked: TrackedClaim) {
     tracked.handle.lease.end(LeaseLost::Drained);
-    mark_unknown(tracked, Patience::None, "shutdown");
+    mark_unknown(tracked, UnknownCause::Shutdown, Patience::None);
 }
 
 /// Time limit of the retries.
@@ -54,13 +55,13 @@ enum Patience {
 
 /// Says now what the lapse of the lease would say later. Where a lapse means takeover this does
 /// nothing: unknown would stop the next owner.
-fn mark_unknown(tracked: TrackedClaim, patience: Patience, reason: &'static str) {
+fn mark_unknown(tracked: TrackedClaim, cause: UnknownCause, patience: Patience) {
     if tracked.handle.engine.policy().lapsed() == Lapsed::Takeover {
         return;
     }
-    tracked.handle.log_unknown(reason);
+    tracked.handle.log_unknown(&cause);
     let runtime = tracked.handle.renewer().runtime().clone();
-    runtime.spawn(BackgroundSettlement::from(tracked).mark_unknown(patience));
+    runtime.spawn(BackgroundSettlement::from(tracked).mark_unknown(cause, patience));
 }
 
 impl From<TrackedClaim> for BackgroundSettlement {
@@ -95,8 +96,9 @@ impl BackgroundSettlement {
                 Ok(settled) => return settled,
                 Err(error) if Instant::now() >= give_up => {
                     log_operation!(ERROR, self.handle.log_subject(), {
-                        state = "unknown", reason = "store", %error,
+                        state = "unknown", reason = UnknownCause::Unstored.name(), %error,
                     }, "the outcome could not be stored and is unknown");
+                    self.say_unstored().await;
                     return Settled::Pending;
                 }
                 Err(error) => {
@@ -107,6 +109,18 @@ impl BackgroundSettlement {
         }
     }
 
+    /// Tries once to store why the record is unknown: the store may accept that, for example where
+    /// the outcome cannot be sealed. After any failure the lease lapses instead.
+    async fn say_unstored(&self) {
+        if self.handle.engine.policy().lapsed() == Lapsed::Takeover {
+            return;
+        }
+        let request = self.handle.request(Settlement::Unknown(UnknownCause::Unstored));
+        if let Err(error) = self.handle.settle(&request).await {
+            tracing::debug!(%error, "the record could not be marked unknown");
+        }
+    }
+
     async fn renew(&mut self) {
         match self.handle.renew().await {
             Ok(renew_at) => self.renew_at = renew_at,
@@ -114,8 +128,8 @@ impl BackgroundSettlement {
         }
     }
 
-    async fn mark_unknown(mut self, patience: Patience) {
-        let request = self.handle.request(Settlement::Unknown);
+    async fn mark_unknown(mut self, cause: UnknownCause, patience: Patience) {
+        let request = self.handle.request(Settlement::Unknown(cause));
         loop {
             match self.handle.settle(&request).await {
                 Ok(_) => return,

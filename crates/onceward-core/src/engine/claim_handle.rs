@@ -13,7 +13,7 @@ use super::permit::{LeaseLost, Settled};
 use crate::intent::{Fingerprint, OperationId, RecordId, Scope};
 use crate::log::LogSubject;
 use crate::log_operation;
-use crate::record::Holder;
+use crate::record::{Holder, UnknownCause};
 use crate::store::{Fenced, RenewRequest, SettleRequest, Settlement, StoreError};
 
 /// A granted claim.
@@ -77,10 +77,10 @@ impl ClaimHandle {
 
     /// Logs that the outcome is unknown.
     #[cold]
-    pub(super) fn log_unknown(&self, reason: &'static str) {
+    pub(super) fn log_unknown(&self, cause: &UnknownCause) {
         if let Some(occurrences) = self.engine.shared().logs.unknown.occurred() {
             log_operation!(WARN, self.log_subject(), {
-                state = "unknown", reason, occurrences,
+                state = "unknown", reason = cause.name(), occurrences,
             }, "the outcome is unknown");
         }
     }

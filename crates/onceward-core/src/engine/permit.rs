@@ -11,7 +11,7 @@ use super::background_settlement;
 use super::claim_handle::ClaimHandle;
 use super::lease_renewer::{Position, TrackedClaim};
 use crate::intent::{DownstreamKey, OperationId};
-use crate::record::{Ended, Fence, Outcome};
+use crate::record::{Ended, Fence, Outcome, UnknownCause};
 use crate::store::{SettleRequest, Settlement};
 
 /// The part of a [`Permit`] that a handler may see. Cheap to clone.
@@ -180,9 +180,9 @@ impl Permit {
         })
     }
 
-    /// Settles as unknown: it cannot be proved what happened.
-    pub fn unknown(self) -> impl Future<Output = Settled> {
-        self.settle(Settlement::Unknown)
+    /// Settles as unknown: it cannot be proved what happened, for this reason.
+    pub fn unknown(self, cause: UnknownCause) -> impl Future<Output = Settled> {
+        self.settle(Settlement::Unknown(cause))
     }
 
     /// Settles as released: nothing happened, and the key is free. After a takeover, only the
@@ -236,7 +236,11 @@ impl UnsettledClaim {
 
 impl Drop for UnsettledClaim {
     fn drop(&mut self) {
-        self.take().into_iter().for_each(background_settlement::abandon);
+        let panicking = std::thread::panicking();
+        let cause = if panicking { UnknownCause::Panicked } else { UnknownCause::Dropped };
+        if let Some(tracked) = self.take() {
+            background_settlement::abandon(tracked, cause);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::Record;
 use super::outcome::{Content, Outcome, Tag};
+use crate::intent::RecordId;
 use crate::intent::{Identity, ReferenceTarget};
 
 /// Codec tag of links.
@@ -37,6 +38,15 @@ impl ReferenceTarget {
         } else {
             KeyLink::OtherReference
         }
+    }
+}
+
+impl Outcome {
+    /// The reference's record that the outcome stored under a key leads to, if it is a link.
+    pub fn linked_record(&self) -> Option<RecordId> {
+        let linked = self.content == Content::Whole && self.tag == TAG;
+        let id = linked.then(|| self.bytes[..].try_into().ok()).flatten()?;
+        Some(RecordId::from_bytes(id))
     }
 }
 

@@ -7,11 +7,13 @@
 //! | `outcome` | the stored result |
 //! | `key_link` | the link from a key's record to its business reference |
 //! | `operation_status` | a record as a status page shows it |
+//! | `unknown_cause` | why an outcome is unknown |
 
 mod holder;
 mod key_link;
 mod operation_status;
 mod outcome;
+mod unknown_cause;
 
 use std::fmt;
 use std::time::Duration;
@@ -22,7 +24,8 @@ use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
 pub use holder::{Fence, Holder, OwnerToken};
 pub use key_link::KeyLink;
 pub use operation_status::OperationStatus;
-pub use outcome::{Content, Ended, Outcome, Replay, Resource, Tag, Unreadable};
+pub use outcome::{Content, Ended, ErrorCode, Outcome, Replay, Resource, Tag, Unreadable};
+pub use unknown_cause::{CauseText, UnknownCause};
 
 /// The stored state of one intent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +90,10 @@ pub enum State {
     },
     /// It cannot be proved what happened. Ends only by its holder's late settlement or by
     /// evidence, never by time.
-    Unknown,
+    Unknown {
+        /// Why it is unknown.
+        cause: UnknownCause,
+    },
     /// The outcome is past its retention and was dropped; the key is not new yet.
     Expired {
         /// End of the tombstone.
@@ -155,7 +161,7 @@ impl State {
             Self::Completed { .. } => StateName::Completed,
             Self::Failed { .. } => StateName::Failed,
             Self::Released { .. } => StateName::Released,
-            Self::Unknown => StateName::Unknown,
+            Self::Unknown { .. } => StateName::Unknown,
             Self::Expired { .. } => StateName::Expired,
         }
     }
@@ -163,7 +169,7 @@ impl State {
     /// The end of its retention; `None` while it is running or unknown.
     pub const fn retained(&self) -> Option<Retained> {
         match self {
-            Self::Running { .. } | Self::Unknown => None,
+            Self::Running { .. } | Self::Unknown { .. } => None,
             Self::Completed { retained, .. }
             | Self::Failed { retained, .. }
             | Self::Released { retained }
@@ -171,11 +177,32 @@ impl State {
         }
     }
 
+    /// The end of the lease, if it is running.
+    pub const fn lease_until(&self) -> Option<Timestamp> {
+        match self {
+            Self::Running { lease_until } => Some(*lease_until),
+            _ => None,
+        }
+    }
+
+    /// True if it is running or unknown: it has no outcome yet.
+    pub const fn is_open(&self) -> bool {
+        matches!(self, Self::Running { .. } | Self::Unknown { .. })
+    }
+
     /// The outcome, if it is completed or failed.
     pub const fn outcome(&self) -> Option<&Outcome> {
         match self {
             Self::Completed { outcome, .. } | Self::Failed { outcome, .. } => Some(outcome),
             _ => None,
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Completed { outcome, .. } | Self::Failed { outcome, .. } => outcome.heap_bytes(),
+            Self::Unknown { cause } => cause.heap_bytes(),
+            Self::Running { .. } | Self::Released { .. } | Self::Expired { .. } => 0,
         }
     }
 }
@@ -195,7 +222,7 @@ impl Record {
         match &self.state {
             State::Running { lease_until } if now >= *lease_until => Some(StateName::Unknown),
             State::Running { .. } => Some(StateName::Running),
-            State::Unknown => Some(StateName::Unknown),
+            State::Unknown { .. } => Some(StateName::Unknown),
             settled => {
                 let retained = settled.retained()?;
                 if now >= retained.tombstone_until {
@@ -209,13 +236,23 @@ impl Record {
         }
     }
 
+    /// Why it stands at unknown at `now`: the stored cause, or the lapse of its lease. `None` if it
+    /// does not.
+    pub fn unknown_cause(&self, now: Timestamp) -> Option<UnknownCause> {
+        match &self.state {
+            State::Unknown { cause } => Some(cause.clone()),
+            State::Running { lease_until } if now >= *lease_until => Some(UnknownCause::Lapsed),
+            _ => None,
+        }
+    }
+
     /// About how many bytes of memory the record takes, heap included.
     pub fn bytes(&self) -> usize {
         size_of::<Record>()
             + self.scope.heap_bytes()
             + self.sketch.as_bytes().len()
             + self.key.as_ref().map_or(0, |key| key.expose().len())
-            + self.state.outcome().map_or(0, Outcome::heap_bytes)
+            + self.state.heap_bytes()
     }
 }
 

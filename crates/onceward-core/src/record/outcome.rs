@@ -23,6 +23,11 @@ pub struct Outcome {
     pub bytes: Bytes,
     /// The resource that the operation created or changed, for people and for lookups.
     pub resource: Option<Box<Resource>>,
+    /// The HTTP status of the reply, for people and for lookups. A replay takes its status from the
+    /// bytes.
+    pub status: Option<u16>,
+    /// The error code of a failure, for people and for lookups.
+    pub error_code: Option<ErrorCode>,
 }
 
 /// Part of the reply that an [`Outcome`] holds.
@@ -80,6 +85,27 @@ impl Resource {
     }
 }
 
+/// The error code of a failure, such as `card_declined`: 1 to [`ErrorCode::BYTES_MAX`] visible
+/// ASCII characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ErrorCode(Box<str>);
+
+impl ErrorCode {
+    /// Codes are names and not messages.
+    pub const BYTES_MAX: usize = 64;
+
+    /// A code; `None` if the text is empty, too long, or has other characters.
+    pub fn new(text: &str) -> Option<Self> {
+        let fits = (1..=Self::BYTES_MAX).contains(&text.len());
+        (fits && text.bytes().all(|byte| byte.is_ascii_graphic())).then(|| Self(text.into()))
+    }
+
+    /// The code as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// An earlier outcome, to be answered again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
@@ -113,7 +139,14 @@ impl Ended {
 impl Outcome {
     /// A whole reply.
     pub fn whole(tag: Tag, bytes: impl Into<Bytes>) -> Self {
-        Self { content: Content::Whole, tag, bytes: bytes.into(), resource: None }
+        Self {
+            content: Content::Whole,
+            tag,
+            bytes: bytes.into(),
+            resource: None,
+            status: None,
+            error_code: None,
+        }
     }
 
     /// A reference from which the reply is rebuilt at each replay.
@@ -138,6 +171,18 @@ impl Outcome {
         self
     }
 
+    /// Adds the HTTP status of the reply.
+    #[must_use]
+    pub fn with_status(self, status: u16) -> Self {
+        Self { status: Some(status), ..self }
+    }
+
+    /// Adds the error code of a failure, if there is one.
+    #[must_use]
+    pub fn with_error_code(self, error_code: Option<ErrorCode>) -> Self {
+        Self { error_code, ..self }
+    }
+
     /// Reads a value that [`Outcome::json`] wrote.
     pub fn read_json<T: DeserializeOwned>(&self) -> Result<T, Unreadable> {
         if self.content != Content::Whole || self.tag != Tag::JSON {
@@ -150,6 +195,7 @@ impl Outcome {
         let resource = self.resource.as_ref();
         self.bytes.len()
             + resource.map_or(0, |it| size_of::<Resource>() + it.kind.len() + it.id.len())
+            + self.error_code.as_ref().map_or(0, |code| code.as_str().len())
     }
 }
 
@@ -160,6 +206,8 @@ impl fmt::Debug for Outcome {
             .field("tag", &self.tag.as_str())
             .field("bytes", &format_args!("[{} bytes]", self.bytes.len()))
             .field("resource", &self.resource)
+            .field("status", &self.status)
+            .field("error_code", &self.error_code)
             .finish()
     }
 }
@@ -189,6 +237,14 @@ mod tests {
     fn debug_shows_sizes_and_never_bytes() {
         let shown = format!("{:?}", Outcome::whole(Tag::JSON, "canary"));
         assert!(shown.contains("[6 bytes]") && !shown.contains("canary"), "{shown}");
+    }
+
+    #[test]
+    fn an_error_code_is_a_short_token() {
+        assert_eq!(ErrorCode::new("card_declined").unwrap().as_str(), "card_declined");
+        assert!(ErrorCode::new(&"x".repeat(64)).is_some());
+        let wrong = ["", "two words", "tab\t", "\u{e9}", &"x".repeat(65)];
+        assert!(wrong.into_iter().all(|text| ErrorCode::new(text).is_none()));
     }
 
     #[test]

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Sketch};
-use crate::record::{Ended, Fence, Record, Replay, Retained, Retention, State, StateName};
+use crate::record::{
+    Ended, Fence, Record, Replay, Retained, Retention, State, StateName, UnknownCause,
+};
 
 /// One step of the machine: the answer, and what to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +107,8 @@ pub fn claim(
         (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover && own => Step::same(late),
         (State::Running { .. }, _) if request.lapsed == Lapsed::Takeover => grant(Some(record)),
         (State::Running { .. }, _) => {
-            Step::stand(Claim::Unknown { operation }, State::Unknown, now)
+            let lapsed = State::Unknown { cause: UnknownCause::Lapsed };
+            Step::stand(Claim::Unknown { operation }, lapsed, now)
         }
         (State::Completed { outcome, .. }, _) => {
             Step::same(Claim::Completed { operation, outcome: outcome.clone() })
@@ -113,7 +116,7 @@ pub fn claim(
         (State::Failed { outcome, .. }, _) => {
             Step::same(Claim::Failed { operation, outcome: outcome.clone() })
         }
-        (State::Unknown | State::Released { .. } | State::Expired { .. }, _) => {
+        (State::Unknown { .. } | State::Released { .. } | State::Expired { .. }, _) => {
             Step::same(Claim::Unknown { operation })
         }
     }
@@ -249,20 +252,20 @@ fn decide(
     // An operation that did not happen needs no tombstone: there is nothing to look up later.
     let released = Retained { tombstone_until: retained.until, ..retained };
     match (&record.state, settlement) {
-        (State::Unknown, Settlement::Unknown) | (State::Released { .. }, Settlement::Release) => {
-            Step::same(Fenced::Applied(()))
-        }
+        // The first cause stays, whatever the second one is.
+        (State::Unknown { .. }, Settlement::Unknown(_))
+        | (State::Released { .. }, Settlement::Release) => Step::same(Fenced::Applied(())),
         (State::Completed { outcome, .. }, Settlement::Complete(again))
         | (State::Failed { outcome, .. }, Settlement::Fail(again))
             if outcome == again =>
         {
             Step::same(Fenced::Applied(()))
         }
-        (State::Running { .. } | State::Unknown, settlement) => {
+        (State::Running { .. } | State::Unknown { .. }, settlement) => {
             let state = match settlement.clone() {
                 Settlement::Complete(outcome) => State::Completed { outcome, retained },
                 Settlement::Fail(outcome) => State::Failed { outcome, retained },
-                Settlement::Unknown => State::Unknown,
+                Settlement::Unknown(cause) => State::Unknown { cause },
                 Settlement::Release => State::Released { retained: released },
             };
             Step::stand(Fenced::Applied(()), state, now)
@@ -311,7 +314,7 @@ fn how_far(record: &Record) -> (Fence, u8, Timestamp, Timestamp) {
         }
         // Only a hand-back ends a lease at the moment at which it is written.
         State::Running { .. } => (1, none, none),
-        State::Unknown => (2, none, none),
+        State::Unknown { .. } => (2, none, none),
         State::Completed { .. } | State::Failed { .. } | State::Released { .. } => {
             (3, record.updated_at, none)
         }

@@ -22,7 +22,9 @@ use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
-use crate::record::{Fence, Holder, Outcome, OwnerToken, Record, Replay, Retention, StateName};
+use crate::record::{
+    Fence, Holder, Outcome, OwnerToken, Record, Replay, Retention, StateName, UnknownCause,
+};
 
 pub use memory::{MemoryLimits, MemoryStore};
 #[cfg(feature = "metrics")]
@@ -279,8 +281,8 @@ pub enum Settlement {
     Complete(Outcome),
     /// It failed for good.
     Fail(Outcome),
-    /// It cannot be proved what happened.
-    Unknown,
+    /// It cannot be proved what happened, for this reason. The first reason is kept.
+    Unknown(UnknownCause),
     /// Nothing happened. From an owner that took over, this means only that *it* did nothing:
     /// the lease ends, and the intent stands as before the takeover.
     Release,
@@ -395,8 +397,37 @@ pub struct Stats {
     pub records: u64,
     /// About how many bytes the records take.
     pub bytes: u64,
-    /// Records by stored state, in the order of [`StateName::ALL`].
+    /// Records by state, in the order of [`StateName::ALL`]. A lapsed lease counts as unknown. A
+    /// record past its retention counts by its last state until it is purged.
     pub by_state: [u64; StateName::ALL.len()],
+    /// Time of the last change of the oldest record that stands at unknown, by the store's clock:
+    /// when it was settled as unknown, or when its lapsed lease was granted or renewed.
+    pub oldest_unknown: Option<Timestamp>,
+}
+
+impl Stats {
+    /// Corrects the counts by an open record, which was counted by its stored state: running until
+    /// `lease_until`, or unknown (`None`). For stores, which call it once for each of them.
+    pub fn correct_open(
+        &mut self,
+        lease_until: Option<Timestamp>,
+        updated_at: Timestamp,
+        now: Timestamp,
+    ) {
+        if let Some(lease_until) = lease_until {
+            if now < lease_until {
+                return;
+            }
+            let running = &mut self.by_state[StateName::Running as usize];
+            // A count and a record may be read at different times.
+            if *running > 0 {
+                *running -= 1;
+                self.by_state[StateName::Unknown as usize] += 1;
+            }
+        }
+        let oldest = self.oldest_unknown.map_or(updated_at, |oldest| oldest.min(updated_at));
+        self.oldest_unknown = Some(oldest);
+    }
 }
 
 /// Readiness of a store to grant claims.

@@ -64,7 +64,7 @@ impl Recovery {
         retention: Retention,
     ) -> Result<Option<DecisionKind>, StoreError> {
         let record = match self.store.get(id).await? {
-            Some(record) if record.state == State::Unknown => record,
+            Some(record) if matches!(record.state, State::Unknown { .. }) => record,
             _ => return Ok(Some(DecisionKind::Superseded)),
         };
         let finding = RecordFinding {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::*;
 use onceward_core::{
     Begin, BeginError, Drained, Engine, Intent, LeaseLost, MemoryStore, OnLapse, Part, Rejection,
-    Settled, StateName,
+    Settled, State, StateName, UnknownCause,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{Instant, sleep, timeout};
@@ -238,6 +238,25 @@ async fn a_completion_that_never_lands_leaves_the_record_unknown_and_never_free(
     assert!(matches!(rejected(&engine, "k").await, Rejection::Unknown { .. }));
 }
 
+/// For example because it cannot be sealed, or is too large for the store.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_an_outcome_keeps_that_as_the_cause() {
+    let bench = Bench::new();
+    let engine = bench.engine_with(policy().settle_patience(Duration::from_secs(60)));
+    let owner = permit(&engine, "k").await;
+    bench.store.on_every(Call::Settle, Fault::Fail);
+    assert_eq!(owner.complete(outcome("done")).await, Settled::Pending);
+    sleep(Duration::from_secs(30)).await;
+    for _ in 0..6_000 {
+        // The last try fails, and the store accepts the word after it.
+        bench.store.heal();
+        bench.store.on_nth(1, Call::Settle, Fault::Fail);
+        sleep(Duration::from_millis(10)).await;
+    }
+    let unstored = State::Unknown { cause: UnknownCause::Unstored };
+    assert_eq!(bench.record("k").await.unwrap().state, unstored);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_lost_its_data_is_noticed_at_the_next_renewal() {
     let bench = Bench::new();
@@ -255,7 +274,8 @@ async fn a_dropped_permit_makes_the_outcome_unknown_and_never_frees_the_key() {
     let engine = bench.engine();
     drop(permit(&engine, "k").await);
     settle_down().await;
-    assert_eq!(bench.record("k").await.unwrap().state.name(), StateName::Unknown, "at once");
+    let dropped = State::Unknown { cause: UnknownCause::Dropped };
+    assert_eq!(bench.record("k").await.unwrap().state, dropped, "at once");
     assert!(matches!(rejected(&engine, "k").await, Rejection::Unknown { .. }));
 }
 
@@ -467,7 +487,8 @@ async fn draining_marks_unknown_at_its_limit_what_still_runs() {
     let owner = permit(&engine, "k").await;
     let drained = engine.drain(Duration::from_secs(2)).await;
     assert_eq!(drained, Drained::CutOff { marked: 1 });
-    assert_eq!(bench.record("k").await.unwrap().state.name(), StateName::Unknown);
+    let shutdown = State::Unknown { cause: UnknownCause::Shutdown };
+    assert_eq!(bench.record("k").await.unwrap().state, shutdown);
     assert_eq!(owner.check(), Err(LeaseLost::Drained));
     // If the handler still finishes, its settlement counts.
     assert_eq!(owner.complete(outcome("late")).await, Settled::Durable);

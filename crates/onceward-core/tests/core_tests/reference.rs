@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::*;
 use onceward_core::{
     Begin, BusinessReference, Engine, Intent, KnownReference, OperationId, Permit, Rejection,
-    Settled, StoreAdmin as _,
+    Settled, StoreAdmin as _, UnknownCause,
 };
 use onceward_testkit::faulty::{Call, Fault};
 
@@ -143,7 +143,7 @@ async fn what_is_unknown_under_one_key_is_unknown_under_every_key() {
     let engine = bench.engine();
     let permit = granted(&engine, &called(intent("first"), "pay-1")).await;
     let operation = permit.operation();
-    assert_eq!(permit.unknown().await, Settled::Durable);
+    assert_eq!(permit.unknown(UnknownCause::Reported(None)).await, Settled::Durable);
     for key in ["first", "second"] {
         let refused = refusal(&engine, &called(intent(key), "pay-1")).await;
         assert_eq!(refused, Rejection::Unknown { operation });

@@ -8,8 +8,8 @@ use crate::common::*;
 use async_trait::async_trait;
 use onceward_core::{
     Begin, BoxError, Disposition, Done, Engine, Failure, Finding, Grant, OnLapse, Outcome,
-    Rebuilder, Record, Recovery, Refused, Rejection, Resolver, RunError, Settled, StateName, Tag,
-    Verdict,
+    Rebuilder, Record, Recovery, Refused, Rejection, Resolver, RunError, Settled, State, StateName,
+    Tag, UnknownCause, Verdict,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -120,7 +120,8 @@ async fn a_panic_leaves_the_outcome_unknown() {
     let failed = engine.run(&intent("k"), work).await;
     assert!(matches!(failed, Err(RunError::Unknown { error: None, .. })));
     settle_down().await;
-    assert_eq!(bench.standing("k").await, Some(StateName::Unknown));
+    let panicked = State::Unknown { cause: UnknownCause::Panicked };
+    assert_eq!(bench.record("k").await.unwrap().state, panicked);
 }
 
 #[tokio::test(start_paused = true)]

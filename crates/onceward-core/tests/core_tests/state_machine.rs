@@ -7,7 +7,7 @@ use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
     Claim, ClaimRequest, Ended, Fence, Fingerprint, Holder, Lapsed, OperationId, Outcome,
     OwnerToken, Record, RecordId, RenewRequest, Replay, ResolveRequest, Retention, Scope,
-    SettleRequest, Settlement, Sketch, Tag, Timestamp, Verdict,
+    SettleRequest, Settlement, Sketch, Tag, Timestamp, UnknownCause, Verdict,
 };
 
 /// Old state, event, new state.
@@ -148,7 +148,7 @@ fn settlements() -> [(&'static str, Settlement); 4] {
     [
         ("complete", Settlement::Complete(outcome.clone())),
         ("fail", Settlement::Fail(outcome)),
-        ("unknown", Settlement::Unknown),
+        ("unknown", Settlement::Unknown(UnknownCause::Reported(None))),
         ("release", Settlement::Release),
     ]
 }

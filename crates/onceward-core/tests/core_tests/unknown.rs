@@ -10,7 +10,7 @@ use onceward_core::{
     Ambient, BoxError, Clock, DecisionKind, DecisionLog, Engine, Expiry, Fenced, Finding,
     FullStore, Identity, OperationId, Reconciler, ReconcilerSettings, Record, Rejection,
     ResolveRequest, Resolver, Retention, Settled, Since, StateName, StoreAdmin as _, SystemAmbient,
-    Timestamp, Verdict,
+    Timestamp, UnknownCause, Verdict,
 };
 use onceward_testkit::clock::SimClock;
 use onceward_testkit::faulty::{Call, Fault};
@@ -153,7 +153,7 @@ fn reconciler(bench: &Bench, authority: &Arc<Authority>) -> Reconciler {
 async fn unknown(engine: &Engine, key: &str) -> OperationId {
     let permit = permit(engine, key).await;
     let operation = permit.operation();
-    assert_eq!(permit.unknown().await, Settled::Durable);
+    assert_eq!(permit.unknown(UnknownCause::Reported(None)).await, Settled::Durable);
     operation
 }
 

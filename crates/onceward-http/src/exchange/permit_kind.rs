@@ -5,7 +5,7 @@ use futures_util::future::{BoxFuture, Either};
 use http::Extensions;
 use onceward_core::{
     Begin, BeginError, Disposition, Ended, Engine, Grant, Intent, OperationId, Outcome, Permit,
-    Rejection, Replay, Settled,
+    Rejection, Replay, Settled, UnknownCause,
 };
 
 #[cfg(feature = "postgres")]
@@ -130,11 +130,11 @@ impl RunPermit {
             (Self::Leased(permit), WithoutOutcome::Release) => {
                 (Disposition::Release, permit.release().await)
             }
-            (Self::Leased(permit), WithoutOutcome::Unknown) => {
-                (Disposition::Unknown, permit.unknown().await)
+            (Self::Leased(permit), WithoutOutcome::Unknown(cause)) => {
+                (Disposition::Unknown, permit.unknown(*cause).await)
             }
             #[cfg(feature = "postgres")]
-            (Self::Transaction(open), WithoutOutcome::Release | WithoutOutcome::Unknown) => {
+            (Self::Transaction(open), WithoutOutcome::Release | WithoutOutcome::Unknown(_)) => {
                 transaction::roll_back(*open).await
             }
         }
@@ -142,10 +142,20 @@ impl RunPermit {
 }
 
 /// Disposition of a result that is not stored.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum WithoutOutcome {
     /// Nothing happened.
     Release,
-    /// It is not known what happened.
-    Unknown,
+    /// It is not known what happened, for this reason. Boxed, as it travels beside a response.
+    Unknown(Box<UnknownCause>),
+}
+
+impl WithoutOutcome {
+    /// The name of the cause, where the outcome is unknown.
+    pub(super) fn cause_name(&self) -> Option<&'static str> {
+        match self {
+            Self::Release => None,
+            Self::Unknown(cause) => Some(cause.name()),
+        }
+    }
 }

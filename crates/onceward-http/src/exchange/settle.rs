@@ -9,7 +9,8 @@ use futures_util::future::{Either, ready};
 use http::{Request, Response, StatusCode, response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    BoxError, Disposition, Ended, LeaseLost, OnLapse, OperationId, Outcome, Settled, log_operation,
+    BoxError, Disposition, Ended, ErrorCode, LeaseLost, OnLapse, OperationId, Outcome, Settled,
+    UnknownCause, log_operation,
 };
 use tower_service::Service;
 
@@ -18,10 +19,10 @@ use super::admission::Usage;
 use super::permit_kind::{Completion, RunPermit, WithoutOutcome};
 use super::refusal::is_timeout;
 use crate::body::{Body, Buffered, Whole, buffer};
-use crate::handler::{Sensitive, take_disposition};
-use crate::observe::{Event, LoggedIntent, UnknownReason, log};
+use crate::handler::{Sensitive, take_disposition, unknown_cause};
+use crate::observe::{Event, LoggedIntent, log};
 use crate::problem::{Code, Problem};
-use crate::response::{TAG, encode, encode_head};
+use crate::response::{TAG, encode, encode_head, error_code_of};
 use crate::rules::CompletionLost;
 
 impl Exchange {
@@ -35,18 +36,14 @@ impl Exchange {
             Ok(Err(error)) => return Err(NotStored::Error(error)),
             Err(_panic) => return Err(NotStored::Panic),
         };
-        let status = response.status();
-        let (disposition, reason) = match take_disposition(&mut response) {
-            Some(stated) => (stated, UnknownReason::stated(status)),
-            None => (self.rules().outcomes.disposition(status), UnknownReason::Status),
-        };
-        match disposition {
+        let by_rule = |status| self.rules().outcomes.disposition(status);
+        let stated = take_disposition(&mut response);
+        match stated.unwrap_or_else(|| by_rule(response.status())) {
             Disposition::Keep => Ok(response),
-            Disposition::Release => {
-                Err(NotStored::Response(WithoutOutcome::Release, reason, response))
-            }
+            Disposition::Release => Err(NotStored::Response(WithoutOutcome::Release, response)),
             Disposition::Unknown => {
-                Err(NotStored::Response(WithoutOutcome::Unknown, reason, response))
+                let cause = Box::new(unknown_cause(&response, stated.is_some()));
+                Err(NotStored::Response(WithoutOutcome::Unknown(cause), response))
             }
         }
     }
@@ -60,19 +57,18 @@ impl Exchange {
     ) -> Result<Response<Body<R>>, E> {
         match not_stored {
             // If the settlement is lost, the lease lapses and the outcome is unknown.
-            NotStored::Response(word, reason, response) => {
-                let cause = Cause { reason, status: Some(response.status()), error: None };
-                self.settle_without_outcome(permit, word, &logged, cause).boxed().await;
+            NotStored::Response(word, response) => {
+                let ended = LoggedEnd::response(&word, response.status());
+                self.settle_without_outcome(permit, word, &logged, ended).boxed().await;
                 Ok(response.map(Body::passed))
             }
             NotStored::Error(error) => {
-                let cause = Cause::of(UnknownReason::HandlerError);
-                self.abandon(permit, &logged, cause).boxed().await;
+                self.abandon(permit, UnknownCause::Error, &logged, None).boxed().await;
                 Err(error)
             }
             NotStored::Panic => {
-                let cause = Cause::of(UnknownReason::Panic);
-                Ok(self.refuse(self.abandon(permit, &logged, cause).boxed().await))
+                let abandoned = self.abandon(permit, UnknownCause::Panicked, &logged, None);
+                Ok(self.refuse(abandoned.boxed().await))
             }
         }
     }
@@ -96,16 +92,14 @@ impl Exchange {
             let (outcome, body) = match buffer(body, limit).await {
                 Buffered::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
                 Buffered::TooLarge { read, rest } => {
-                    let summary = encode_head(&head, rules);
-                    (Outcome::omitted(TAG, summary), Body::resumed(read, rest))
+                    let summary = Outcome::omitted(TAG, encode_head(&head, rules));
+                    (summary.with_status(head.status.as_u16()), Body::resumed(read, rest))
                 }
                 Buffered::Broken(error) => {
-                    let reason = match is_timeout(&*error) {
-                        true => UnknownReason::Timeout,
-                        false => UnknownReason::ResponseCut,
-                    };
-                    let cause = Cause { reason, status: Some(head.status), error: Some(error) };
-                    return self.refuse(self.abandon(permit, &logged, cause).boxed().await);
+                    let late = is_timeout(&*error);
+                    let cause = if late { UnknownCause::Timeout } else { UnknownCause::Cut };
+                    let abandoned = self.abandon(permit, cause, &logged, Some(error));
+                    return self.refuse(abandoned.boxed().await);
                 }
             };
             if let Some(usage) = usage {
@@ -142,8 +136,9 @@ impl Exchange {
             #[cfg(feature = "postgres")]
             Completion::Unknown => {
                 self.report(Event::Settled(Disposition::Unknown, Settled::Pending));
-                let cause = Cause::of(UnknownReason::Commit);
-                self.log_ended(logged, operation, Disposition::Unknown, &cause);
+                let word = WithoutOutcome::Unknown(Box::new(UnknownCause::CommitUnclear));
+                let ended = LoggedEnd::failure(&word, None);
+                self.log_ended(logged, operation, Disposition::Unknown, &ended);
                 Some(self.not_known(operation))
             }
         }
@@ -151,17 +146,24 @@ impl Exchange {
 
     /// Settles a handler that panicked or failed without a response, and returns the refusal: the
     /// lease is left as if it had lapsed, a transaction is rolled back.
-    async fn abandon(&self, permit: RunPermit, logged: &LoggedIntent, cause: Cause) -> Problem {
+    async fn abandon(
+        &self,
+        permit: RunPermit,
+        cause: UnknownCause,
+        logged: &LoggedIntent,
+        error: Option<BoxError>,
+    ) -> Problem {
         let unknown = self.state().outcome_unknown(permit.operation());
         match (permit, self.policy().on_lapse()) {
             (RunPermit::Leased(permit), OnLapse::Takeover) => {
-                self.log_takeover(logged, permit.operation(), &cause);
+                self.log_takeover(logged, permit.operation(), &cause, error.as_ref());
                 drop(permit);
                 unknown
             }
             (permit, _) => {
-                let word = WithoutOutcome::Unknown;
-                match self.settle_without_outcome(permit, word, logged, cause).await {
+                let word = WithoutOutcome::Unknown(Box::new(cause));
+                let ended = LoggedEnd::failure(&word, error);
+                match self.settle_without_outcome(permit, word, logged, ended).await {
                     Disposition::Release => Problem::new(Code::RolledBack),
                     Disposition::Keep | Disposition::Unknown => unknown,
                 }
@@ -176,7 +178,7 @@ impl Exchange {
         permit: RunPermit,
         word: WithoutOutcome,
         logged: &LoggedIntent,
-        cause: Cause,
+        ended: LoggedEnd,
     ) -> Disposition {
         let operation = permit.operation();
         let drained = permit.grant().check() == Err(LeaseLost::Drained);
@@ -184,7 +186,7 @@ impl Exchange {
         self.report(Event::Settled(disposition, settled));
         // A drain has logged those that it cut off, and the engine those that are stale.
         if !drained && matches!(settled, Settled::Durable | Settled::Pending) {
-            self.log_ended(logged, operation, disposition, &cause);
+            self.log_ended(logged, operation, disposition, &ended);
         }
         disposition
     }
@@ -196,10 +198,10 @@ impl Exchange {
         logged: &LoggedIntent,
         operation: OperationId,
         disposition: Disposition,
-        cause: &Cause,
+        ended: &LoggedEnd,
     ) {
-        let Cause { reason, status, error } = cause;
-        let (reason, status) = (reason.name(), status.map(|it| it.as_u16()));
+        let LoggedEnd { reason, status, error } = ended;
+        let status = status.map(|it| it.as_u16());
         let error = error.as_deref().map(|error| error as &dyn std::error::Error);
         let limits = &self.protected().log_limits;
         let subject = || logged.subject(self.protected().engine.identity()).operation_id(operation);
@@ -211,7 +213,7 @@ impl Exchange {
                     }, "the outcome is unknown");
                 }
             }
-            Disposition::Release if cause.is_failure() => {
+            Disposition::Release if ended.is_failure() => {
                 if let Some(occurrences) = limits.unknown.occurred() {
                     log_operation!(WARN, subject(), {
                         state = "released", reason, status, error, occurrences,
@@ -228,11 +230,17 @@ impl Exchange {
 
     /// Logs that an execution has failed, and the next retry takes over.
     #[cold]
-    fn log_takeover(&self, logged: &LoggedIntent, operation: OperationId, cause: &Cause) {
+    fn log_takeover(
+        &self,
+        logged: &LoggedIntent,
+        operation: OperationId,
+        cause: &UnknownCause,
+        error: Option<&BoxError>,
+    ) {
         if let Some(occurrences) = self.protected().log_limits.unknown.occurred() {
             let identity = self.protected().engine.identity();
-            let error = cause.error.as_deref().map(|error| error as &dyn std::error::Error);
-            let reason = cause.reason.name();
+            let error = error.map(|error| &**error as &dyn std::error::Error);
+            let reason = cause.name();
             log_operation!(WARN, logged.subject(identity).operation_id(operation), {
                 reason, error, occurrences,
             }, "the execution failed; a retry takes over when the lease lapses");
@@ -248,12 +256,19 @@ impl Exchange {
     }
 
     fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
-        let rules = self.rules();
-        match head.extensions.get::<Sensitive>() {
-            None => Outcome::whole(TAG, encode(head, whole, rules)),
-            Some(Sensitive(resource)) => Outcome::reference(TAG, encode_head(head, rules))
-                .with_resource(&resource.kind, &resource.id),
-        }
+        let (rules, stated) = (self.rules(), head.extensions.get::<ErrorCode>());
+        let (outcome, error_code) = match head.extensions.get::<Sensitive>() {
+            None => {
+                let found = || error_code_of(head, &whole.bytes);
+                let outcome = Outcome::whole(TAG, encode(head, whole, rules));
+                (outcome, stated.cloned().or_else(found))
+            }
+            Some(Sensitive(resource)) => {
+                let outcome = Outcome::reference(TAG, encode_head(head, rules));
+                (outcome.with_resource(&resource.kind, &resource.id), stated.cloned())
+            }
+        };
+        outcome.with_status(head.status.as_u16()).with_error_code(error_code)
     }
 
     /// Returns the refusal for a response whose settlement is not durable, if it must not be given.
@@ -281,29 +296,32 @@ impl Exchange {
     }
 }
 
-/// Cause of an end without an outcome.
-pub(super) struct Cause {
-    reason: UnknownReason,
+/// The details of an end without an outcome, for its log line.
+struct LoggedEnd {
+    reason: Option<&'static str>,
     status: Option<StatusCode>,
     error: Option<BoxError>,
 }
 
-impl Cause {
-    fn of(reason: UnknownReason) -> Self {
-        Self { reason, status: None, error: None }
+impl LoggedEnd {
+    fn response(word: &WithoutOutcome, status: StatusCode) -> Self {
+        Self { reason: word.cause_name(), status: Some(status), error: None }
+    }
+
+    fn failure(word: &WithoutOutcome, error: Option<BoxError>) -> Self {
+        Self { reason: word.cause_name(), status: None, error }
     }
 
     /// True if the handler did not end with a response.
     fn is_failure(&self) -> bool {
-        !matches!(self.reason, UnknownReason::Status | UnknownReason::Stated)
-            && (self.status.is_none() || self.error.is_some())
+        self.status.is_none()
     }
 }
 
 /// The result of a handler that is not stored.
 pub(super) enum NotStored<R, E> {
     /// A response that is not the outcome.
-    Response(WithoutOutcome, UnknownReason, Response<R>),
+    Response(WithoutOutcome, Response<R>),
     /// The handler failed without a response.
     Error(E),
     Panic,

@@ -8,13 +8,14 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::{
     Begin, BeginError, Difference, Disposition, Intent, Key, OnLapse, Outcome, Permit, Rejection,
+    UnknownCause,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::state::MatchedOperation;
 use crate::body::{Body, BodyTap, TapPermit, Tapped};
-use crate::handler::stated_disposition;
+use crate::handler::{stated_disposition, unknown_cause};
 use crate::observe::{DifferingPart, Event, ShadowDecision};
 use crate::request::{key_in_body, key_in_headers};
 use crate::response::TAG;
@@ -47,10 +48,12 @@ pub(crate) fn shadow<B: HttpBody>(
 }
 
 /// The end of a handler.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum HandlerEnd {
-    /// A response; with protection, this would be its disposition.
-    Responded { disposition: Disposition, failed: bool },
+    /// A response; with protection, its outcome would be stored, or the key released.
+    Responded { keep: bool, failed: bool },
+    /// A response that would leave the outcome unknown.
+    Unknown(UnknownCause),
     /// An error or a panic.
     Crashed,
     /// The client disconnected. With protection, the handler would have gone on.
@@ -75,9 +78,14 @@ impl HandlerReport {
             Ok(response) => {
                 let status = response.status();
                 let by_rule = || self.operation.protected().rules.outcomes.disposition(status);
-                HandlerEnd::Responded {
-                    disposition: stated_disposition(response).unwrap_or_else(by_rule),
-                    failed: status.is_client_error() || status.is_server_error(),
+                let stated = stated_disposition(response);
+                let failed = status.is_client_error() || status.is_server_error();
+                match stated.unwrap_or_else(by_rule) {
+                    Disposition::Keep => HandlerEnd::Responded { keep: true, failed },
+                    Disposition::Release => HandlerEnd::Responded { keep: false, failed },
+                    Disposition::Unknown => {
+                        HandlerEnd::Unknown(unknown_cause(response, stated.is_some()))
+                    }
                 }
             }
             Err(_) => HandlerEnd::Crashed,
@@ -203,20 +211,15 @@ impl ShadowClaim {
     async fn settle(&self, permit: Permit, end: HandlerEnd) {
         let empty = || Outcome::omitted(TAG, bytes::Bytes::new());
         let _may_be_lost_without_harm = match end {
-            HandlerEnd::Responded { disposition: Disposition::Keep, failed: true } => {
-                permit.fail(empty()).await
+            HandlerEnd::Responded { keep: true, failed: true } => permit.fail(empty()).await,
+            HandlerEnd::Responded { keep: true, failed: false } | HandlerEnd::Disconnected => {
+                permit.complete(empty()).await
             }
-            HandlerEnd::Responded { disposition: Disposition::Keep, failed: false }
-            | HandlerEnd::Disconnected => permit.complete(empty()).await,
-            HandlerEnd::Responded { disposition: Disposition::Release, .. } => {
-                permit.release().await
-            }
-            HandlerEnd::Responded { disposition: Disposition::Unknown, .. } => {
-                permit.unknown().await
-            }
+            HandlerEnd::Responded { keep: false, .. } => permit.release().await,
+            HandlerEnd::Unknown(cause) => permit.unknown(cause).await,
             HandlerEnd::Crashed => match self.operation.protected().engine.policy().on_lapse() {
                 OnLapse::Takeover => return drop(permit),
-                OnLapse::Unknown | OnLapse::Resolve => permit.unknown().await,
+                OnLapse::Unknown | OnLapse::Resolve => permit.unknown(UnknownCause::Panicked).await,
             },
         };
     }

@@ -1,6 +1,5 @@
 //! Log lines about decisions that a person may have to explain.
 
-use http::StatusCode;
 use onceward_core::log::{LogSubject, LogThrottle};
 use onceward_core::{
     Fingerprint, Identity, Intent, Key, OperationId, Replay, Scope, log_operation,
@@ -42,52 +41,6 @@ impl LoggedIntent {
     /// Computes the key's hash: only for a line that is written.
     pub(crate) fn subject(&self, identity: &Identity) -> LogSubject<'_> {
         LogSubject::of_intent(identity, &self.scope, &self.key, &self.fingerprint)
-    }
-}
-
-/// Why an outcome is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum UnknownReason {
-    /// The rules say so of this status.
-    Status,
-    /// The handler has said so.
-    Stated,
-    /// No response came in time.
-    Timeout,
-    /// The request was sent, and no response came.
-    NoAnswer,
-    /// The response broke off.
-    ResponseCut,
-    /// The handler failed without a response.
-    HandlerError,
-    Panic,
-    /// It is not known whether the transaction was committed.
-    #[cfg(feature = "postgres")]
-    Commit,
-}
-
-impl UnknownReason {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Stated => "stated",
-            Self::Timeout => "timeout",
-            Self::NoAnswer => "no_answer",
-            Self::ResponseCut => "response_cut",
-            Self::HandlerError => "handler_error",
-            Self::Panic => "panic",
-            #[cfg(feature = "postgres")]
-            Self::Commit => "commit",
-        }
-    }
-
-    /// The reason of a handler's own word: a proxy says 502 and 504 for these.
-    pub(crate) fn stated(status: StatusCode) -> Self {
-        match status {
-            StatusCode::GATEWAY_TIMEOUT => Self::Timeout,
-            StatusCode::BAD_GATEWAY => Self::NoAnswer,
-            _ => Self::Stated,
-        }
     }
 }
 

@@ -7,7 +7,7 @@ mod metrics;
 mod trace;
 
 pub use event::{DifferingPart, Event, Observer, ShadowDecision};
-pub(crate) use log::{LogLimits, LoggedIntent, UnknownReason};
+pub(crate) use log::{LogLimits, LoggedIntent};
 #[cfg(feature = "metrics")]
 pub use metrics::Metrics;
 pub use trace::TRACE_TARGET;

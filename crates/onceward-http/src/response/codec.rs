@@ -11,6 +11,7 @@ use http::{Response, StatusCode, header};
 use onceward_core::{Outcome, Tag};
 use smallvec::SmallVec;
 
+use super::error_code::error_code_of;
 use crate::body::{Accept, Whole, decode_for_client};
 use crate::rules::{ReplayRules, ReplayStatus, ResponseHeaders, Rules, is_never_stored};
 
@@ -31,7 +32,9 @@ pub const TAG: Tag = Tag::from_static("http/v1");
 /// ```
 pub fn outcome_of(response: Response<Bytes>, rules: &Rules) -> Outcome {
     let (head, bytes) = response.into_parts();
-    Outcome::whole(TAG, encode(&head, &Whole { bytes, trailers: None }, rules))
+    let (status, error_code) = (head.status.as_u16(), error_code_of(&head, &bytes));
+    let outcome = Outcome::whole(TAG, encode(&head, &Whole { bytes, trailers: None }, rules));
+    outcome.with_status(status).with_error_code(error_code)
 }
 
 /// Returns the outcome of a response that was written by hand. All its headers are stored, so a

@@ -3,11 +3,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `codec` | the stored form `http/v1` |
+//! | `error_code` | the error code in a JSON body |
 //! | `replay` | the response to a retry; rebuilding sensitive replies |
 
 mod codec;
+mod error_code;
 mod replay;
 
 pub use codec::{NeverStored, TAG, outcome_of, outcome_of_all, response_of};
 pub(crate) use codec::{encode, encode_head, round_trip, stored_reply};
+pub(crate) use error_code::error_code_of;
 pub(crate) use replay::{Rebuild, replay};

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use super::AdminApi;
 use super::requests::{
-    AcceptLoss, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord,
-    VerifyRecords,
+    AcceptLoss, FindRecord, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord,
+    ShowRecord, VerifyRecords,
 };
 use super::views::{
     AcceptLossDone, DecisionPage, PurgeDone, RecordDetails, RecordPage, StoreTotals, VerifiedPage,
@@ -151,6 +151,10 @@ impl AdminApi for AdminClient {
         request: &ShowRecord,
     ) -> Result<RecordDetails, ApiProblem> {
         self.get(&format!("/v1/records/{record_ref}"), request).await
+    }
+
+    async fn find(&self, request: &FindRecord) -> Result<RecordDetails, ApiProblem> {
+        self.post("/v1/records/find", request).await
     }
 
     async fn resolve(

@@ -80,9 +80,11 @@ impl AdminService {
     }
 }
 
-/// Returns whether a record is in the listing: internal ones only on request.
+/// Returns whether a record is in the listing: of the requested caller, and internal ones only on
+/// request. The store filters by the rest.
 fn is_listed(record: &Record, request: &ListRecords) -> bool {
-    request.internal || record.scope.tenant() != INTERNAL_TENANT
+    let of_caller = request.caller.as_ref().is_none_or(|it| record.scope.caller() == it);
+    of_caller && (request.internal || record.scope.tenant() != INTERNAL_TENANT)
 }
 
 /// Merges pages that start at the same record into one.

@@ -32,8 +32,8 @@ pub(crate) use client::AdminClient;
 pub(crate) use monitoring::Monitoring;
 pub(crate) use reply::{HeaderLine, Reply};
 pub(crate) use requests::{
-    AcceptLoss, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord,
-    VerifyRecords,
+    AcceptLoss, FindRecord, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord,
+    ShowRecord, VerifyRecords,
 };
 pub(crate) use routes::AdminRoutes;
 pub(crate) use service::AdminService;
@@ -57,6 +57,9 @@ pub(crate) trait AdminApi: Send + Sync {
         record_ref: &RecordRef,
         request: &ShowRecord,
     ) -> Result<RecordDetails, ApiProblem>;
+
+    /// The record of a client's key, and the decisions about it.
+    async fn find(&self, request: &FindRecord) -> Result<RecordDetails, ApiProblem>;
 
     /// Decides that an operation has happened, and stores its reply.
     async fn resolve(

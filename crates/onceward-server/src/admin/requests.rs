@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::RecordId;
+use onceward_core::{InvalidScope, Key, RecordId, Scope};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -27,6 +27,8 @@ pub(crate) struct ListRecords {
     pub(crate) state: Option<RecordState>,
     /// Only records of this tenant.
     pub(crate) tenant: Option<String>,
+    /// Only records of this caller.
+    pub(crate) caller: Option<String>,
     /// Only records of the operation with this name.
     pub(crate) operation: Option<String>,
     /// Only records that have not changed for this long.
@@ -48,6 +50,60 @@ impl ListRecords {
     pub(super) fn older_than(&self) -> Result<Duration, ApiProblem> {
         bounded("older_than_seconds", self.older_than_seconds.unwrap_or_default())
     }
+}
+
+/// The scope and key of a client's request, to find its record. No `Debug`: it has the key.
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FindRecord {
+    /// The tenant.
+    pub(crate) tenant: String,
+    /// The caller.
+    pub(crate) caller: String,
+    /// The name of the operation, such as `payments.create`.
+    pub(crate) operation: String,
+    /// The API version, if it is part of the scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) api_version: Option<String>,
+    /// The parent resource, if it is part of the scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) parent: Option<String>,
+    /// The region, if it is part of the scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub(crate) region: Option<String>,
+    /// The client's idempotency key. It is hashed and neither logged nor stored.
+    pub(crate) key: String,
+    /// Include the stored reply. Requires the role operator.
+    #[serde(default)]
+    pub(crate) outcome: bool,
+}
+
+impl FindRecord {
+    /// The scope and the key.
+    pub(super) fn parse(&self) -> Result<(Scope, Key), ApiProblem> {
+        let key = Key::new(self.key.clone()).map_err(|wrong| bad("key", &wrong))?;
+        let scope = || {
+            let mut scope = Scope::new(&self.tenant, &self.caller, &self.operation)?;
+            if let Some(version) = &self.api_version {
+                scope = scope.with_api_version(version)?;
+            }
+            if let Some(parent) = &self.parent {
+                scope = scope.with_parent(parent)?;
+            }
+            if let Some(region) = &self.region {
+                scope = scope.with_region(region)?;
+            }
+            Ok::<_, InvalidScope>(scope)
+        };
+        Ok((scope().map_err(|wrong| bad("scope", &wrong))?, key))
+    }
+}
+
+fn bad(field: &str, wrong: &impl std::fmt::Display) -> ApiProblem {
+    ApiProblem::bad_request(format!("{field}: {wrong}"))
 }
 
 /// Options for showing a record.

@@ -17,8 +17,8 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use super::AdminApi;
 use super::json_object::JsonObject;
 use super::requests::{
-    AcceptLoss, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord,
-    VerifyRecords,
+    AcceptLoss, FindRecord, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord,
+    ShowRecord, VerifyRecords,
 };
 use super::service::AdminService;
 use super::views::{
@@ -44,6 +44,7 @@ impl AdminRoutes {
         Router::new()
             .route("/openapi.json", get(openapi))
             .route("/v1/records", get(records))
+            .route("/v1/records/find", post(find))
             .route("/v1/records/{id}", get(record))
             .route("/v1/records/{id}/resolve", post(resolve))
             .route("/v1/records/{id}/release", post(release))
@@ -97,6 +98,17 @@ impl IntoResponses for ReadErrors {
     }
 }
 
+/// Problem responses of reads with a body.
+struct FindErrors;
+
+impl IntoResponses for FindErrors {
+    fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
+        let mut all = WriteErrors::responses();
+        all.remove("409");
+        all
+    }
+}
+
 /// Problem responses of decisions and other requests with a body.
 struct WriteErrors;
 
@@ -137,7 +149,7 @@ type ApiResult<T> = Result<Json<T>, ApiProblem>;
 #[openapi(
     info(title = "Onceward admin API", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
     paths(
-        openapi, records, record, resolve, release, purge, accept_loss, operation, decisions, stats, verify
+        openapi, records, record, find, resolve, release, purge, accept_loss, operation, decisions, stats, verify
     ),
     components(schemas(ApiProblem)),
     modifiers(&Bearer),
@@ -192,6 +204,23 @@ async fn record(
     QueryParams(request): QueryParams<ShowRecord>,
 ) -> ApiResult<RecordDetails> {
     Ok(Json(service.record(&record_ref(&id)?, &request).await?))
+}
+
+/// Find the record of a client's idempotency key, and the decisions about it.
+///
+/// The key is in the body, so that it enters no log of URLs. A key with a business reference leads
+/// to the record of the reference.
+#[utoipa::path(
+    post,
+    path = "/v1/records/find",
+    request_body = FindRecord,
+    responses((status = 200, description = "The record", body = RecordDetails), FindErrors)
+)]
+async fn find(
+    service: AdminService,
+    Payload(JsonObject(request)): Payload<JsonObject<FindRecord>>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.find(&request).await?))
 }
 
 /// Decide that an operation has happened, and store the reply that retries get.

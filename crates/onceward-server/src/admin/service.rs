@@ -6,15 +6,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::StatusCode;
 use onceward_core::{
-    Clock, DecisionLog, INTERNAL_TENANT, Identity, LoggedDecision, OperationId, Query, Record,
-    RecoveryObserver, State, StateName, StoreError, StoreErrorKind, SystemAmbient, Timestamp,
+    Clock, DecisionLog, INTERNAL_TENANT, Identity, Key, LoggedDecision, OperationId, Outcome,
+    Query, Record, RecoveryObserver, Scope, State, StateName, StoreError, StoreErrorKind,
+    SystemAmbient, Timestamp,
 };
 use onceward_stores::SharedStore;
 
 use super::AdminApi;
 use super::requests::{
-    AcceptLoss, ListDecisions, ListRecords, PAGE_MAX, PurgeRecords, ReleaseRecord, ResolveRecord,
-    ShowRecord, VerifyRecords, cursor, page_size,
+    AcceptLoss, FindRecord, ListDecisions, ListRecords, PAGE_MAX, PurgeRecords, ReleaseRecord,
+    ResolveRecord, ShowRecord, VerifyRecords, cursor, page_size,
 };
 use super::views::{
     AcceptLossDone, DecisionPage, PurgeDone, RecordDetails, RecordPage, RecordView, StoreTotals,
@@ -27,6 +28,7 @@ use crate::config::Role;
 #[derive(Clone)]
 pub(crate) struct AdminService {
     pub(super) store: SharedStore,
+    identity: Identity,
     pub(super) decisions: DecisionLog,
     pub(super) retention: Arc<RetentionRules>,
     pub(super) caller: Arc<Caller>,
@@ -42,9 +44,9 @@ impl AdminService {
         retention: Arc<RetentionRules>,
         caller: Arc<Caller>,
     ) -> Self {
-        let decisions = DecisionLog::new(Arc::clone(&store), identity);
+        let decisions = DecisionLog::new(Arc::clone(&store), identity.clone());
         let clock = Arc::new(SystemAmbient::new());
-        Self { store, decisions, retention, caller, observer: None, clock }
+        Self { store, identity, decisions, retention, caller, observer: None, clock }
     }
 
     /// Reports decisions, for metrics.
@@ -67,15 +69,35 @@ impl AdminService {
         })
     }
 
-    /// A record that is visible to the caller.
-    pub(super) async fn find(&self, record_ref: &RecordRef) -> Result<Record, ApiProblem> {
+    /// A record that is visible to the caller; not found if there is none.
+    pub(super) async fn must_find(&self, record_ref: &RecordRef) -> Result<Record, ApiProblem> {
+        self.visible(record_ref).await?.ok_or_else(|| not_found(record_ref))
+    }
+
+    /// A record that is visible to the caller, if there is one.
+    async fn visible(&self, record_ref: &RecordRef) -> Result<Option<Record>, ApiProblem> {
         let found = match record_ref {
             RecordRef::Operation(id) => self.store.find(id).await,
             RecordRef::Record(id) => self.store.get(id).await,
         };
         let record = found.map_err(store_problem)?.filter(|it| self.caller.sees(it.scope.tenant()));
-        let known = record.filter(|it| it.standing(self.now()).is_some());
-        known.ok_or_else(|| not_found(record_ref))
+        Ok(record.filter(|it| it.standing(self.now()).is_some()))
+    }
+
+    /// The record of a key, or of the business reference that the key leads to.
+    async fn find_key(&self, scope: &Scope, key: &Key) -> Result<Record, ApiProblem> {
+        let none = || {
+            ApiProblem::not_found(
+                "There is no record of this key; it may have expired. Tenant, caller and operation \
+                 have to be those of the request, as `records list` shows them.",
+            )
+        };
+        let of_key = RecordRef::Record(self.identity.record_id(scope, key));
+        let record = self.visible(&of_key).await?.ok_or_else(none)?;
+        match record.state.outcome().and_then(Outcome::linked_record) {
+            Some(linked) => self.visible(&RecordRef::Record(linked)).await?.ok_or_else(none),
+            None => Ok(record),
+        }
     }
 
     /// A record that decisions may change: visible and not internal.
@@ -83,7 +105,7 @@ impl AdminService {
         &self,
         record_ref: &RecordRef,
     ) -> Result<Record, ApiProblem> {
-        let record = self.find(record_ref).await?;
+        let record = self.must_find(record_ref).await?;
         match record.scope.tenant() {
             INTERNAL_TENANT => Err(not_found(record_ref)),
             _ => Ok(record),
@@ -164,8 +186,17 @@ impl AdminApi for AdminService {
         if request.outcome {
             self.caller.must_be(Role::Operator)?;
         }
-        let record = self.find(record_ref).await?;
+        let record = self.must_find(record_ref).await?;
         self.details(&record, *request).await
+    }
+
+    async fn find(&self, request: &FindRecord) -> Result<RecordDetails, ApiProblem> {
+        if request.outcome {
+            self.caller.must_be(Role::Operator)?;
+        }
+        let (scope, key) = request.parse()?;
+        let record = self.find_key(&scope, &key).await?;
+        self.details(&record, ShowRecord { outcome: request.outcome }).await
     }
 
     async fn resolve(

@@ -2,7 +2,8 @@
 //! request.
 
 use onceward_core::{
-    Content, LoggedDecision, Outcome, Purged, Record, RecordId, Resource, State, StateName, Stats,
+    Content, DownstreamKey, ErrorCode, LoggedDecision, Outcome, Purged, Record, RecordId, Resource,
+    State, StateName, Stats, UnknownCause,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,6 +21,15 @@ pub(crate) struct RecordView {
     pub(crate) record: String,
     /// The state.
     pub(crate) state: RecordState,
+    /// Why the outcome is unknown, if it is: `lapsed`, `dropped`, `panicked`, `error`, `shutdown`,
+    /// `status 502`, `cut`, `timeout`, `unstored`, `reported: …` or, of an earlier release,
+    /// `unrecorded`. Later releases may have more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unknown_cause: Option<String>,
+    /// The idempotency key that the operation sends to other systems, to look it up there. The
+    /// keys of further steps are derived from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) downstream_key: Option<String>,
     /// The tenant.
     pub(crate) tenant: String,
     /// The caller.
@@ -75,6 +85,8 @@ impl RecordView {
             operation_id: record.operation.to_string(),
             record: record.id.to_string(),
             state,
+            unknown_cause: unknown_cause(record, state).map(|cause| cause.to_string()),
+            downstream_key: Some(DownstreamKey::of(&record.operation).to_string()),
             tenant: scope.tenant().to_owned(),
             caller: scope.caller().to_owned(),
             operation: scope.operation().to_owned(),
@@ -98,6 +110,15 @@ impl RecordView {
     }
 }
 
+/// Why a record in this state is unknown. A running one whose lease has lapsed has no cause yet.
+fn unknown_cause(record: &Record, state: RecordState) -> Option<UnknownCause> {
+    match &record.state {
+        State::Unknown { cause } => Some(cause.clone()),
+        _ if state == RecordState::Unknown => Some(UnknownCause::Lapsed),
+        _ => None,
+    }
+}
+
 /// Enough to compare two fingerprints by eye, and too little to guess a payload from.
 fn fingerprint(record: &Record) -> String {
     let digest = &record.fingerprint.digest()[..4];
@@ -117,6 +138,9 @@ pub(crate) struct OutcomeView {
     /// The status of an HTTP reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<u16>,
+    /// The error code of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error_code: Option<String>,
     /// The content type of an HTTP reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) content_type: Option<String>,
@@ -159,7 +183,9 @@ impl OutcomeView {
             },
             codec: outcome.tag.as_str().to_owned(),
             bytes: outcome.bytes.len() as u64,
-            status: reply.as_ref().map(|reply| reply.status),
+            // Records of earlier releases have the status in the reply only.
+            status: outcome.status.or_else(|| reply.as_ref().map(|reply| reply.status)),
+            error_code: outcome.error_code.as_ref().map(ErrorCode::as_str).map(str::to_owned),
             content_type: header("content-type"),
             resource: outcome.resource.as_deref().map(resource),
             raw_base64: (with_bytes && reply.is_none()).then(|| reply::base64(&outcome.bytes)),
@@ -284,8 +310,13 @@ pub(crate) struct StoreTotals {
     pub(crate) records: u64,
     /// Approximate size in bytes.
     pub(crate) bytes: u64,
-    /// Records by stored state. A lapsed lease counts as running until a caller sees it.
+    /// Records by state. A lapsed lease counts as unknown. A record past its retention counts by its
+    /// last state until it is purged.
     pub(crate) by_state: Vec<Total>,
+    /// Last change of the oldest record whose outcome is unknown, by the store's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(crate) oldest_unknown: Option<Rfc3339>,
 }
 
 /// Number of records in one state.
@@ -302,7 +333,8 @@ impl From<Stats> for StoreTotals {
         let counted = StateName::ALL.into_iter().zip(stats.by_state);
         let total = |(state, records): (StateName, u64)| Total { state: state.into(), records };
         let by_state = counted.map(total).collect();
-        Self { records: stats.records, bytes: stats.bytes, by_state }
+        let oldest_unknown = stats.oldest_unknown.map(Into::into);
+        Self { records: stats.records, bytes: stats.bytes, by_state, oldest_unknown }
     }
 }
 

@@ -11,8 +11,8 @@ mod probe;
 use std::sync::Arc;
 
 use onceward_core::{
-    DecisionLog, Engine, Identity, MeteredStore, Reconciler, ReconcilerSettings, Recovery, Sweeper,
-    SweeperSettings, SystemAmbient,
+    DecisionLog, Engine, Identity, MeteredStore, Reconciler, ReconcilerRound, ReconcilerSettings,
+    Recovery, Sweeper, SweeperSettings, SystemAmbient,
 };
 use onceward_stores::SharedStore;
 
@@ -90,10 +90,9 @@ impl Backend {
     /// The reconciler, if there is a resolver.
     pub(crate) fn reconciler(&self, settings: ReconcilerSettings) -> Option<Reconciler> {
         let resolver = self.resolver.clone()?;
-        let metrics = Arc::clone(&self.metrics);
         let reconciler = Reconciler::new(self.store.clone(), resolver, self.identity.clone());
-        let reconciler = reconciler.settings(settings).observer(metrics.requests.clone());
-        Some(reconciler.report(move |round| metrics.reconciled(round)))
+        let reconciler = reconciler.settings(settings).observer(self.metrics.requests.clone());
+        Some(reconciler.report(log_round))
     }
 
     /// The sweeper of the store.
@@ -102,5 +101,23 @@ impl Backend {
         let sweeper = Sweeper::new(self.store.clone(), Arc::new(SystemAmbient::new()));
         let report = self.metrics.requests.sweeper_report(settings.every);
         sweeper.settings(settings).report(report)
+    }
+}
+
+/// Logs one round of the reconciler.
+fn log_round(round: &ReconcilerRound) {
+    match &round.failed {
+        Some(error) => tracing::warn!(%error, "reconciling failed; the next round tries again"),
+        None if round.happened + round.did_not_happen + round.settled_elsewhere > 0 => {
+            tracing::info!(
+                unknown = round.unknown,
+                happened = round.happened,
+                did_not_happen = round.did_not_happen,
+                still_unknown = round.still_unknown,
+                resting = round.resting,
+                "reconciled"
+            );
+        }
+        None => tracing::debug!(?round, "reconciled"),
     }
 }

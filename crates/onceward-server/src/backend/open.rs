@@ -27,10 +27,19 @@ pub enum OpenError {
         why: String,
         /// Advice, empty if there is none.
         advice: &'static str,
+        /// True if another process has it open.
+        in_use: bool,
     },
     /// The sealing keys cannot be read.
     #[error("sealing keys: {0}")]
     Keys(String),
+}
+
+impl OpenError {
+    /// True if another process has the store open, and no other can.
+    pub(crate) fn is_in_use(&self) -> bool {
+        matches!(self, Self::Store { in_use: true, .. })
+    }
 }
 
 /// The method that computes record ids: keyed by a secret, if one is configured.
@@ -100,7 +109,8 @@ fn keys(settings: &config::Store) -> Result<Option<Keys>, OpenError> {
 }
 
 fn open_error(settings: &config::Store, error: &ConnectError, advice: &'static str) -> OpenError {
-    OpenError::Store { url: settings.url.clone(), why: error_chain(error), advice }
+    let in_use = matches!(error, ConnectError::Embedded(embedded::OpenError::Locked { .. }));
+    OpenError::Store { url: settings.url.clone(), why: error_chain(error), advice, in_use }
 }
 
 fn command_open_error(settings: &config::Store, error: &ConnectError) -> OpenError {

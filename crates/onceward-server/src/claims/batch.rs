@@ -17,7 +17,7 @@ use super::claim::{ClaimBody, ClaimResponse};
 use super::lease::Lease;
 use super::openapi::RequestErrors;
 use super::result::{BytesBody, ClaimResult};
-use super::settle::{Applied, LeaseAction};
+use super::settle::{Applied, LeaseAction, reported};
 use crate::api::{ApiProblem, Caller, Payload, read_json};
 
 /// Largest number of items: a larger batch would delay the requests behind it.
@@ -85,6 +85,7 @@ struct SettlementItem {
     bytes: Option<BytesBody>,
     #[serde(rename = "for")]
     duration: Option<String>,
+    reason: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -160,7 +161,7 @@ async fn settle(
 
 impl SettlementItem {
     fn split(self) -> Result<(Lease, LeaseAction), ApiProblem> {
-        let Self { action, lease, result, bytes, duration } = self;
+        let Self { action, lease, result, bytes, duration, reason } = self;
         let has_result = result.is_some() || bytes.is_some();
         if has_result && !matches!(action, Action::Complete | Action::Fail) {
             return Err(ApiProblem::bad_request(
@@ -170,12 +171,15 @@ impl SettlementItem {
         if duration.is_some() && action != Action::Renew {
             return Err(ApiProblem::bad_request("only the action renew has a duration (`for`)"));
         }
+        if reason.is_some() && action != Action::Unknown {
+            return Err(ApiProblem::bad_request("only the action unknown has a reason"));
+        }
         let result = ClaimResult { result, bytes };
         let action = match action {
             Action::Renew => LeaseAction::Renew { duration },
             Action::Complete => LeaseAction::Settle(Settlement::Complete(result.into_outcome()?)),
             Action::Fail => LeaseAction::Settle(Settlement::Fail(result.into_outcome()?)),
-            Action::Unknown => LeaseAction::Settle(Settlement::Unknown),
+            Action::Unknown => LeaseAction::Settle(reported(reason.as_deref())),
             Action::Release => LeaseAction::Settle(Settlement::Release),
         };
         Ok((lease, action))

@@ -76,7 +76,7 @@ impl Claims {
         let disposition = match settlement {
             Settlement::Complete(_) | Settlement::Fail(_) => Disposition::Keep,
             Settlement::Release => Disposition::Release,
-            Settlement::Unknown => Disposition::Unknown,
+            Settlement::Unknown(_) => Disposition::Unknown,
         };
         self.metrics.observe(record.scope.operation(), Event::Settled(disposition, settled));
         let subject = LogSubject::of_record(record);
@@ -84,7 +84,7 @@ impl Claims {
             (Disposition::Unknown, Settled::Durable) => {
                 if let Some(occurrences) = self.log_limits.unknown.occurred() {
                     log_operation!(WARN, subject, {
-                        state = "unknown", reason = "stated", occurrences,
+                        state = "unknown", reason = "reported", occurrences,
                     }, "the outcome is unknown");
                 }
             }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
-use onceward_core::{Fenced, Record, RecordId, RenewRequest, SettleRequest, Settlement};
+use onceward_core::{
+    Fenced, Record, RecordId, RenewRequest, SettleRequest, Settlement, UnknownCause,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -37,6 +39,18 @@ pub(super) struct ResultBody {
 pub(super) struct LeaseBody {
     /// The lease of the grant or of the last renewal.
     lease: Lease,
+}
+
+/// A settlement as unknown.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UnknownBody {
+    /// The lease of the grant or of the last renewal.
+    lease: Lease,
+    /// Why it is unknown, for operators: one short line. It is stored with the record; longer
+    /// texts are cut.
+    #[schema(max_length = 200, example = "no answer from the bank")]
+    reason: Option<String>,
 }
 
 /// A renewal.
@@ -142,15 +156,16 @@ pub(super) async fn fail(
     post,
     path = "/v1/claims/unknown",
     operation_id = "unknown",
-    request_body = LeaseBody,
+    request_body = UnknownBody,
     responses((status = 200, body = Applied, description = "Applied"), SettleErrors, RequestErrors)
 )]
 pub(super) async fn unknown(
     State(claims): State<Arc<Claims>>,
     WorkerCaller(caller): WorkerCaller,
-    Payload(LeaseBody { lease }): Payload<LeaseBody>,
+    Payload(UnknownBody { lease, reason }): Payload<UnknownBody>,
 ) -> ApiResult {
-    claims.apply(&caller, &lease, LeaseAction::Settle(Settlement::Unknown)).await.map(Json)
+    let action = LeaseAction::Settle(reported(reason.as_deref()));
+    claims.apply(&caller, &lease, action).await.map(Json)
 }
 
 /// Release a claim because nothing has happened: the key is free.
@@ -169,6 +184,11 @@ pub(super) async fn release(
     Payload(LeaseBody { lease }): Payload<LeaseBody>,
 ) -> ApiResult {
     claims.apply(&caller, &lease, LeaseAction::Settle(Settlement::Release)).await.map(Json)
+}
+
+/// The settlement of a worker that does not know the outcome.
+pub(super) fn reported(reason: Option<&str>) -> Settlement {
+    Settlement::Unknown(UnknownCause::reported(reason.unwrap_or_default()))
 }
 
 impl ResultBody {

@@ -1,11 +1,17 @@
 //! `onceward records …`
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::confirm::confirm;
 use super::export::ExportArgs;
@@ -16,8 +22,8 @@ use super::progress::Progress;
 use super::target::Target;
 use super::{Fallible, pages, show};
 use crate::admin::{
-    AdminApi, HeaderLine, ListRecords, PurgeDone, PurgeRecords, RecordDetails, ReleaseRecord,
-    Reply, ResolveRecord, ShowRecord,
+    AdminApi, FindRecord, HeaderLine, ListRecords, PurgeDone, PurgeRecords, RecordDetails,
+    ReleaseRecord, Reply, ResolveRecord, ShowRecord,
 };
 use crate::api::{RecordRef, RecordState};
 
@@ -29,10 +35,10 @@ pub(crate) enum RecordsCommand {
     /// Examples:
     ///   onceward records list --config onceward.toml --state unknown
     ///   onceward records list --admin http://127.0.0.1:9090 --older-than 5m --all
-    ///   onceward records list --store file:./onceward-data --tenant acme --json
+    ///   onceward records list --store file:./onceward-data --tenant acme --caller shop --json
     #[command(verbatim_doc_comment)]
     List(ListArgs),
-    /// Show one record: state, times, attempts and decisions
+    /// Show one record: state and its cause, times, attempts, outcome and decisions
     ///
     /// Examples:
     ///   onceward records show 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 --config onceward.toml
@@ -40,6 +46,28 @@ pub(crate) enum RecordsCommand {
     ///       --admin http://127.0.0.1:9090
     #[command(verbatim_doc_comment)]
     Show(ShowArgs),
+    /// Find and show the record of a client's idempotency key
+    ///
+    /// The key is hashed together with tenant, caller and operation, which have to be those of the
+    /// request. It is never logged, and goes to a gateway in the body of the request. Other users of
+    /// the machine can read command lines: with `--key -` it is read from standard input.
+    ///
+    /// Examples:
+    ///   onceward records find --key 7f3c… --tenant acme --caller shop \
+    ///       --operation payments.create --config onceward.toml
+    ///   onceward records find --key - --tenant acme --caller shop \
+    ///       --operation payments.create --admin http://127.0.0.1:9090 < key.txt
+    #[command(verbatim_doc_comment)]
+    Find(FindArgs),
+    /// List the callers that have the most records
+    ///
+    /// Reads all records that match.
+    ///
+    /// Examples:
+    ///   onceward records callers --config onceward.toml
+    ///   onceward records callers --top 3 --state unknown --admin http://127.0.0.1:9090 --json
+    #[command(verbatim_doc_comment)]
+    Callers(CallersArgs),
     /// Decide the outcome of an operation whose outcome is unknown
     ///
     /// With --happened, retries get the given reply. With --did-not-happen, the key becomes free
@@ -107,6 +135,9 @@ pub(super) struct Filter {
     /// Only records of this tenant
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
+    /// Only records of this caller
+    #[arg(long, value_name = "NAME")]
+    caller: Option<String>,
     /// Only records of the operation with this name
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
@@ -123,6 +154,7 @@ impl Filter {
         ListRecords {
             state: self.state,
             tenant: self.tenant.clone(),
+            caller: self.caller.clone(),
             operation: self.operation.clone(),
             older_than_seconds: self.older_than.map(|it| it.as_secs()),
             internal: self.internal,
@@ -141,6 +173,75 @@ pub(crate) struct ShowArgs {
     outcome: bool,
     #[command(flatten)]
     target: Target,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FindArgs {
+    /// The client's idempotency key; - reads it from standard input
+    #[arg(long, value_name = "KEY")]
+    key: SecretText,
+    /// The tenant
+    #[arg(long, value_name = "NAME")]
+    tenant: String,
+    /// The caller
+    #[arg(long, value_name = "NAME")]
+    caller: String,
+    /// The name of the operation, such as payments.create
+    #[arg(long, value_name = "NAME")]
+    operation: String,
+    /// The API version, if it is part of the scope
+    #[arg(long, value_name = "VERSION")]
+    api_version: Option<String>,
+    /// The parent resource, if it is part of the scope
+    #[arg(long, value_name = "ID")]
+    parent: Option<String>,
+    /// The region, if it is part of the scope
+    #[arg(long, value_name = "NAME")]
+    region: Option<String>,
+    /// Print the stored reply too
+    #[arg(long)]
+    outcome: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// A text that `Debug` does not show.
+#[derive(Clone)]
+struct SecretText(String);
+
+impl FromStr for SecretText {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} bytes]", self.0.len())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CallersArgs {
+    #[command(flatten)]
+    target: Target,
+    #[command(flatten)]
+    filter: Filter,
+    /// List the N callers with the most records
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+}
+
+/// The records of one caller.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CallerCount {
+    pub(super) tenant: String,
+    pub(super) caller: String,
+    pub(super) records: u64,
+    /// Records whose outcome is unknown.
+    pub(super) unknown: u64,
 }
 
 #[derive(Debug, Args)]
@@ -214,6 +315,8 @@ impl RecordsCommand {
         match self {
             Self::List(args) => list(&args).await,
             Self::Show(args) => show(args.id, args.outcome, &args.target).await,
+            Self::Find(args) => find(args).await,
+            Self::Callers(args) => callers(&args).await,
             Self::Resolve(args) => resolve(args).await,
             Self::Release(args) => release(&args.id, args.decision).await,
             Self::Purge(args) => purge(&args).await,
@@ -241,11 +344,64 @@ async fn list(args: &ListArgs) -> Fallible {
 
 /// Shows one record.
 pub(super) async fn show(id: RecordRef, outcome: bool, target: &Target) -> Fallible {
-    let details = target.admin().await?.record(&id, &ShowRecord { outcome }).await?;
-    if target.json {
-        return output::json(&details);
+    print_details(&target.admin().await?.record(&id, &ShowRecord { outcome }).await?, target)
+}
+
+async fn find(args: FindArgs) -> Fallible {
+    let admin = args.target.admin().await?;
+    let key = match args.key.0.as_str() {
+        "-" => key_from_stdin()?,
+        _ => args.key.0,
+    };
+    let request = FindRecord {
+        tenant: args.tenant,
+        caller: args.caller,
+        operation: args.operation,
+        api_version: args.api_version,
+        parent: args.parent,
+        region: args.region,
+        key,
+        outcome: args.outcome,
+    };
+    print_details(&admin.find(&request).await?, &args.target)
+}
+
+fn key_from_stdin() -> Fallible<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|error| format!("the key: {error}"))?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+async fn callers(args: &CallersArgs) -> Fallible {
+    let admin = args.target.admin().await?;
+    let mut counts: HashMap<(String, String), CallerCount> = HashMap::new();
+    pages::each_page(&*admin, args.filter.wanted(), None, |page| {
+        for record in page.records {
+            let (tenant, caller) = (record.tenant, record.caller);
+            let count = counts.entry((tenant.clone(), caller.clone()));
+            let none = || CallerCount { tenant, caller, records: 0, unknown: 0 };
+            let count = count.or_insert_with(none);
+            count.records += 1;
+            count.unknown += u64::from(record.state == RecordState::Unknown);
+        }
+        Ok(())
+    })
+    .await?;
+    let mut callers: Vec<_> = counts.into_values().collect();
+    let rank = |it: &CallerCount| (Reverse(it.records), it.tenant.clone(), it.caller.clone());
+    callers.sort_by_cached_key(rank);
+    callers.truncate(args.top as usize);
+    if args.target.json {
+        return output::json(&callers);
     }
-    show::record(&details)?;
+    show::callers(&callers)
+}
+
+fn print_details(details: &RecordDetails, target: &Target) -> Fallible {
+    if target.json {
+        return output::json(details);
+    }
+    show::record(details)?;
     match details.record.outcome.as_ref().and_then(|it| it.reply.as_ref()) {
         Some(reply) => show::reply(reply),
         None => Ok(()),

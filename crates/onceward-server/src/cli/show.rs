@@ -4,6 +4,7 @@ use onceward_core::{Clock as _, SystemAmbient, Timestamp};
 
 use super::Fallible;
 use super::output::{self, age, fitted, plain, wrapped};
+use super::records::CallerCount;
 use crate::admin::{DecisionView, RecordDetails, RecordPage, RecordView, Reply};
 use crate::api::Rfc3339;
 
@@ -33,6 +34,19 @@ pub(super) fn listing(listing: &RecordPage) -> Fallible {
     Ok(())
 }
 
+/// Prints a table of callers.
+pub(super) fn callers(callers: &[CallerCount]) -> Fallible {
+    if callers.is_empty() {
+        return output::line("no records");
+    }
+    output::line(format!("{:>12} {:>9} {}", "RECORDS", "UNKNOWN", "TENANT, CALLER"))?;
+    callers.iter().try_for_each(|it| {
+        let (records, unknown) = (output::count(it.records), output::count(it.unknown));
+        let row = format!("{records:>12} {unknown:>9} {}, {}", it.tenant, it.caller);
+        output::line(fitted(&row))
+    })
+}
+
 /// Prints one record and its decisions.
 pub(super) fn record(details: &RecordDetails) -> Fallible {
     let RecordDetails { record, decisions } = details;
@@ -53,10 +67,13 @@ fn fields(record: &RecordView) -> Vec<(&'static str, String)> {
         ("operation id", record.operation_id.clone()),
         ("record", record.record.clone()),
         ("state", record.state.to_string()),
+    ];
+    fields.extend(record.unknown_cause.clone().map(|cause| ("cause", cause)));
+    fields.extend([
         ("operation", record.operation.clone()),
         ("tenant", record.tenant.clone()),
         ("caller", record.caller.clone()),
-    ];
+    ]);
     let rare = [
         ("api version", &record.api_version),
         ("parent", &record.parent),
@@ -66,11 +83,20 @@ fn fields(record: &RecordView) -> Vec<(&'static str, String)> {
     let taken_over = if record.taken_over { ", taken over" } else { "" };
     fields.push(("attempts", format!("{}{taken_over}", record.attempts)));
     fields.push(("fence", record.fence.to_string()));
+    fields.extend(record.downstream_key.clone().map(|key| ("downstream", key)));
     fields.push(("fingerprint", record.fingerprint.clone()));
     fields.push(("created", with_age(record.created_at)));
     fields.push(("changed", with_age(record.updated_at)));
     let times = [("lease until", record.lease_until), ("kept until", record.kept_until)];
     fields.extend(times.into_iter().filter_map(|(name, it)| Some((name, it?.to_string()))));
+    if let Some(outcome) = &record.outcome {
+        let labels = [
+            ("status", outcome.status.map(|status| status.to_string())),
+            ("error code", outcome.error_code.clone()),
+            ("resource", outcome.resource.clone()),
+        ];
+        fields.extend(labels.into_iter().filter_map(|(name, label)| Some((name, label?))));
+    }
     fields.push(("outcome", outcome(record)));
     fields
 }
@@ -78,9 +104,7 @@ fn fields(record: &RecordView) -> Vec<(&'static str, String)> {
 fn outcome(record: &RecordView) -> String {
     let Some(outcome) = &record.outcome else { return "none".to_owned() };
     let mut parts = Vec::new();
-    parts.extend(outcome.status.map(|status| status.to_string()));
     parts.extend(outcome.content_type.clone());
-    parts.extend(outcome.resource.clone());
     parts.push(format!("{} bytes", outcome.bytes));
     parts.push(format!("{}, {:?}", outcome.codec, outcome.content).to_lowercase());
     parts.join(", ")

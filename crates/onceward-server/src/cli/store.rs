@@ -120,5 +120,9 @@ async fn stats(target: &Target) -> Fallible {
     for total in &totals.by_state {
         output::line(format!("  {:9} {:>14}", total.state, output::count(total.records)))?;
     }
+    if let Some(oldest) = totals.oldest_unknown {
+        let age = output::age(oldest.age(super::show::now()));
+        output::line(format!("the oldest unknown one has not changed for {age}, since {oldest}"))?;
+    }
     output::line(format!("{:10} {:>15}", "about", output::size(totals.bytes)))
 }

@@ -15,7 +15,7 @@ use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::ext::on_informational;
-use onceward_core::OperationId;
+use onceward_core::{OperationId, UnknownCause};
 use onceward_http::{
     Execution, Fate, OUTCOME_HEADER, ProblemDetails, ProblemFormat, accept_only_decodable,
 };
@@ -180,7 +180,8 @@ impl Destination {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(tunnel) = tunnel else {
                 let why = "The upstream switched protocols without an upgrade request.";
-                return self.problem(StatusCode::BAD_GATEWAY, why, Sent::Maybe, client);
+                let cause = UnknownCause::Status(response.status().as_u16());
+                return self.maybe_executed(StatusCode::BAD_GATEWAY, why, cause, client);
             };
             tunnel.join(&mut response);
         } else {
@@ -198,24 +199,25 @@ impl Destination {
             return respond(&BROKEN, &self.format);
         }
         tracing::warn!(upstream = %self.authority, error = %failed, "the upstream did not answer");
-        let why = match failed.sent {
+        match failed.sent {
             Sent::No => {
-                "The service behind the gateway could not be reached. The request was \
-                not sent to it."
+                let why = "The service behind the gateway could not be reached. The request was \
+                    not sent to it.";
+                self.problem(StatusCode::BAD_GATEWAY, why, Sent::No, client)
             }
             Sent::Maybe => {
-                "The request was sent to the service behind the gateway, and no \
-                complete response came back. It may have been executed."
+                let why = "The request was sent to the service behind the gateway, and no \
+                    complete response came back. It may have been executed.";
+                self.maybe_executed(StatusCode::BAD_GATEWAY, why, UnknownCause::Cut, client)
             }
-        };
-        self.problem(StatusCode::BAD_GATEWAY, why, failed.sent, client)
+        }
     }
 
     fn late(&self, client: ClientSide) -> Response<ResponseBody> {
         tracing::warn!(upstream = %self.authority, "the upstream did not answer in time");
         let why = "The service behind the gateway did not answer in time. The request may have \
             been executed.";
-        self.problem(StatusCode::GATEWAY_TIMEOUT, why, Sent::Maybe, client)
+        self.maybe_executed(StatusCode::GATEWAY_TIMEOUT, why, UnknownCause::Timeout, client)
     }
 }
 
@@ -261,6 +263,19 @@ const BROKEN: ProblemDetails<'static> = ProblemDetails::new(
 );
 
 impl Destination {
+    /// The response for a request that may have been executed, with the cause for its record.
+    fn maybe_executed(
+        &self,
+        status: StatusCode,
+        detail: &str,
+        cause: UnknownCause,
+        client: ClientSide,
+    ) -> Response<ResponseBody> {
+        let mut response = self.problem(status, detail, Sent::Maybe, client);
+        response.extensions_mut().insert(cause);
+        response
+    }
+
     /// A response of the gateway itself. A request that may have been executed must be retried with
     /// the same key; one that was not sent may be.
     fn problem(

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onceward_core::{Clock as _, Engine, Meters, ReconcilerRound, StateName, Stats, SystemAmbient};
+use onceward_core::{Clock as _, Engine, Meters, StateName, Stats, SystemAmbient};
 use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
@@ -44,31 +44,11 @@ impl Metrics {
                 gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
             }
             self.active_bytes.set(i64::try_from(stats.bytes).unwrap_or(i64::MAX));
+            let age = stats.oldest_unknown.map(|oldest| oldest.until(SystemAmbient::new().now()));
+            self.requests.set_oldest_unknown(age.unwrap_or_default());
         }
         let mut text = String::new();
         let _never_fails_for_a_string = encode(&mut text, &self.registry.lock());
         text
-    }
-
-    /// Records and logs one round of the reconciler.
-    pub(crate) fn reconciled(&self, round: &ReconcilerRound) {
-        let age = round.oldest.map(|oldest| oldest.until(SystemAmbient::new().now()));
-        if round.failed.is_none() || age.is_some() {
-            self.requests.set_oldest_unknown(age.unwrap_or_default());
-        }
-        match &round.failed {
-            Some(error) => tracing::warn!(%error, "reconciling failed; the next round tries again"),
-            None if round.happened + round.did_not_happen + round.settled_elsewhere > 0 => {
-                tracing::info!(
-                    unknown = round.unknown,
-                    happened = round.happened,
-                    did_not_happen = round.did_not_happen,
-                    still_unknown = round.still_unknown,
-                    resting = round.resting,
-                    "reconciled"
-                );
-            }
-            None => tracing::debug!(?round, "reconciled"),
-        }
     }
 }

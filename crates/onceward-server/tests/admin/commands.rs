@@ -1,10 +1,13 @@
 //! Every command about records and operations, on every kind of target.
 
+use onceward_core::DownstreamKey;
 use serde_json::Value;
 
 use crate::counting_service::CountingService;
-use crate::fixtures::{CANARY, Gateway, Target, completed, expired, fill, record};
-use onceward_core::State;
+use crate::fixtures::{
+    CANARY, Finished, Gateway, OLGA, Target, completed, expired, fill, finish, onceward, record,
+    unknown,
+};
 
 /// Runs every command about records on a target without decisions.
 fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
@@ -46,6 +49,26 @@ fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
     let with_bytes = ["records", "show", &done.operation.to_string(), "--outcome", "--json"];
     assert_eq!(target.ok(&with_bytes).json()["record"]["outcome"]["raw_base64"], "cGFpZA==");
 
+    assert_eq!(list(&["--caller", "shop"]), sorted(&[done, lost, missed, foreign]));
+    assert_eq!(list(&["--caller", "nobody"]), sorted(&[]));
+    let callers = target.ok(&["records", "callers", "--top", "1", "--json"]).json();
+    let top = serde_json::json!({ "tenant": "acme", "caller": "shop", "records": 3, "unknown": 2 });
+    assert_eq!(callers, serde_json::json!([top]));
+    let callers = target.ok(&["records", "callers"]).out;
+    assert!(callers.contains("TENANT, CALLER") && callers.contains("globex, shop"), "{callers}");
+
+    let find = ["records", "find", "--tenant", "acme", "--caller", "shop", "--operation", "pay"];
+    let found = target.ok(&[&find[..], &["--key", "lost"]].concat()).out;
+    let downstream = DownstreamKey::of(&lost.operation).to_string();
+    for shown in [&*lost_id, "cause        status 502", &*downstream] {
+        assert!(found.contains(shown), "{shown}: {found}");
+    }
+    let found = target.ok(&[&find[..], &["--key", "lost", "--json"]].concat()).json();
+    assert_eq!(found["record"]["unknown_cause"], "status 502");
+    assert_eq!(found["record"]["downstream_key"], downstream);
+    let none = target.fails(&[&find[..], &["--key", CANARY]].concat());
+    assert!(none.contains("no record of this key") && !none.contains(CANARY), "{none}");
+
     let unknown = target.ok(&["operations", "unknown", "--json"]).json();
     assert_eq!(unknown["records"].as_array().unwrap().len(), 3);
     assert_eq!(target.ok(&["operations", "trail"]).out, "no decisions\n");
@@ -84,7 +107,7 @@ fn everything(target: &Target, records: &[onceward_core::Record], by: &str) {
     let refused = target.fails(&["records", "release", id, "--reason", "no", "--yes"]);
     assert!(refused.contains("Not found"), "{refused}");
 
-    stored(target);
+    stored(target, foreign);
 }
 
 fn decision(value: &Value) -> [String; 4] {
@@ -92,9 +115,12 @@ fn decision(value: &Value) -> [String; 4] {
 }
 
 /// Commands about the store as a whole.
-fn stored(target: &Target) {
+fn stored(target: &Target, foreign: &onceward_core::Record) {
+    let foreign = ["records", "show", &foreign.operation.to_string(), "--json"];
+    let foreign = target.ok(&foreign).json();
     let stats = target.ok(&["store", "stats", "--json"]).json();
     assert_eq!(stats["records"], 7, "four, one that is expired, and two decisions");
+    assert_eq!(stats["oldest_unknown"], foreign["record"]["updated_at"]);
     let verified = target.ok(&["store", "verify"]).out;
     assert!(verified.contains("6 records read"), "{verified}");
     let due = target.ok(&["records", "purge", "--dry-run"]).out;
@@ -119,9 +145,9 @@ fn stored(target: &Target) {
 fn records() -> [onceward_core::Record; 5] {
     [
         record("acme", "done", completed("paid")),
-        record("acme", "lost", |_| State::Unknown),
-        record("acme", "missed", |_| State::Unknown),
-        record("globex", "foreign", |_| State::Unknown),
+        record("acme", "lost", |_| unknown()),
+        record("acme", "missed", |_| unknown()),
+        record("globex", "foreign", |_| unknown()),
         record("acme", "gone", expired),
     ]
 }
@@ -164,4 +190,34 @@ fn at_a_running_gateway() {
     fill(&url, &records);
     let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
     everything(&Target::Admin(gateway.admin), &records, "olga");
+}
+
+#[test]
+fn the_gateway_is_found_by_its_configuration_or_by_the_environment() {
+    let (directory, records) = (tempfile::tempdir().unwrap(), records());
+    let url = format!("file:{}", directory.path().join("data").display());
+    fill(&url, &records);
+    let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
+    let admin = format!("http://{}", gateway.admin);
+    let list = |arguments: &[&str], admin: Option<&str>| {
+        let mut command = onceward(&[&["records", "list", "--json"], arguments].concat());
+        command.env("ONCEWARD_TOKEN", OLGA).env_remove("ONCEWARD_ADMIN");
+        command.envs(admin.map(|admin| ("ONCEWARD_ADMIN", admin)));
+        finish(&mut command)
+    };
+    let listed = |done: &Finished| done.json()["records"].as_array().unwrap().len();
+    assert_eq!(listed(&list(&[], Some(&admin))), 4);
+    let none = list(&[], None);
+    assert!(none.code == Some(1) && none.err.contains("ONCEWARD_ADMIN"), "{none:?}");
+    let wrong = list(&[], Some("not a URL"));
+    assert!(wrong.err.contains("ONCEWARD_ADMIN: "), "{wrong:?}");
+
+    // The running gateway holds the directory, so it is asked at the address of the file.
+    let config = directory.path().join("commands.toml");
+    let text = format!("[store]\nurl = \"{url}\"\n[admin]\naddress = \"{}\"\n", gateway.admin);
+    std::fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    assert_eq!(listed(&list(&["--config", config], Some("http://127.0.0.1:1"))), 4);
+    drop(gateway);
+    assert_eq!(listed(&list(&["--config", config], None)), 4, "the store itself");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use onceward_core::{Clock as _, FullStore};
 use onceward_core::{
     Fence, Fingerprint, Identity, Key, OperationId, Outcome, OwnerToken, Record, Retained, Scope,
-    State, SystemAmbient, Tag, Timestamp,
+    State, SystemAmbient, Tag, Timestamp, UnknownCause,
 };
 use serde_json::Value;
 
@@ -50,6 +50,10 @@ pub(crate) fn record(tenant: &str, key: &str, state: impl FnOnce(Timestamp) -> S
         created_at: began,
         updated_at: began,
     }
+}
+
+pub(crate) fn unknown() -> State {
+    State::Unknown { cause: UnknownCause::Status(502) }
 }
 
 pub(crate) fn completed(text: &'static str) -> impl FnOnce(Timestamp) -> State {

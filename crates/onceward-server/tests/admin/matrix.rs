@@ -1,8 +1,7 @@
 //! Permissions: every admin endpoint with every kind of token.
 
 use crate::counting_service::CountingService;
-use crate::fixtures::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record};
-use onceward_core::State;
+use crate::fixtures::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record, unknown};
 
 /// Method, path, body, and the statuses for: no token, a wrong token, a reader, a worker, an
 /// operator, and an operator of the tenant acme.
@@ -14,6 +13,14 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
     let order = "{\"fence\":1,\"reason\":\"because\"}".to_owned();
     let reply = "{\"fence\":1,\"reason\":\"because\",\"reply\":{\"status\":200}}".to_owned();
     let none = String::new;
+    let scope = |tenant: &str, key: &str| {
+        let (caller, operation) = ("shop", "pay");
+        serde_json::json!({ "tenant": tenant, "caller": caller, "operation": operation, "key": key })
+    };
+    let find = |tenant: &str, key: &str| scope(tenant, key).to_string();
+    let mut with_outcome = scope("acme", "ours");
+    with_outcome["outcome"] = true.into();
+    let with_outcome = with_outcome.to_string();
     let get = |path: String, answers| ("GET", path, none(), answers);
     let post = |path: String, body: &str, answers| ("POST", path, body.to_owned(), answers);
     // The fence is checked last: a 409 means that access was allowed.
@@ -31,6 +38,11 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
         get(format!("/v1/decisions?operation_id={own}"), [401, 401, 200, 200, 200, 200]),
         get(format!("/v1/decisions?operation_id={foreign}"), [401, 401, 200, 200, 200, 404]),
         get("/v1/stats".into(), [401, 401, 200, 200, 200, 403]),
+        post("/v1/records/find".into(), &find("acme", "ours"), [401, 401, 200, 200, 200, 200]),
+        post("/v1/records/find".into(), &find("globex", "theirs"), [401, 401, 200, 200, 200, 404]),
+        post("/v1/records/find".into(), &find("acme", "none"), [401, 401, 404, 404, 404, 404]),
+        post("/v1/records/find".into(), &with_outcome, [401, 401, 403, 403, 200, 200]),
+        post("/v1/records/find".into(), &find("", "ours"), [401, 401, 400, 400, 400, 400]),
         post("/v1/verify".into(), "{}", [401, 401, 200, 200, 200, 403]),
         post("/v1/purge".into(), "{}", [401, 401, 403, 403, 200, 403]),
         post("/v1/accept-loss".into(), "{\"reason\":\"because\"}", [401, 401, 403, 403, 200, 403]),
@@ -51,8 +63,8 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
 fn everybody_gets_what_their_token_allows_at_every_endpoint() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("data").display());
-    let ours = record("acme", "ours", |_| State::Unknown);
-    let theirs = record("globex", "theirs", |_| State::Unknown);
+    let ours = record("acme", "ours", |_| unknown());
+    let theirs = record("globex", "theirs", |_| unknown());
     fill(&url, &[ours.clone(), theirs.clone()]);
     let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
     let wrong = format!("{OLGA}-not");
@@ -69,11 +81,10 @@ fn everybody_gets_what_their_token_allows_at_every_endpoint() {
         assert!(!list(query).contains("globex"), "{query}: {}", list(query));
     }
     assert!(list("").contains(&ours.operation.to_string()));
-    let bodies =
-        [theirs.operation, record("acme", "none", |_| State::Unknown).operation].map(|id| {
-            let body = ask(gateway.admin, "GET", &format!("/v1/records/{id}"), Some(TINA), "").1;
-            body.replace(&id.to_string(), "ID")
-        });
+    let bodies = [theirs.operation, record("acme", "none", |_| unknown()).operation].map(|id| {
+        let body = ask(gateway.admin, "GET", &format!("/v1/records/{id}"), Some(TINA), "").1;
+        body.replace(&id.to_string(), "ID")
+    });
     assert_eq!(bodies[0], bodies[1], "a missing and a foreign record look the same");
 }
 
@@ -87,6 +98,7 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
     for path in [
         "/v1/records",
+        "/v1/records/find",
         "/v1/records/{id}",
         "/v1/records/{id}/resolve",
         "/v1/records/{id}/release",

@@ -1,8 +1,7 @@
 //! Errors that operators get.
 
 use crate::counting_service::CountingService;
-use crate::fixtures::{Gateway, Target, fill, finish, onceward, record};
-use onceward_core::State;
+use crate::fixtures::{Gateway, Target, fill, finish, onceward, record, unknown};
 
 const MISSING: &str = "019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8";
 
@@ -63,7 +62,7 @@ fn looking_at_a_directory_never_makes_a_store() {
 fn a_wrong_id_and_a_wrong_order_are_told_with_what_would_be_right() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("data").display());
-    let lost = record("acme", "lost", |_| State::Unknown);
+    let lost = record("acme", "lost", |_| unknown());
     fill(&url, std::slice::from_ref(&lost));
     let (target, id) = (Target::Store(url), lost.operation.to_string());
     let done = target.run(&["records", "show", "17"]);
@@ -99,7 +98,7 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     let directory = tempfile::tempdir().unwrap();
     let url = format!("file:{}", directory.path().join("data").display());
     let many: Vec<_> =
-        (0..400).map(|key| record("acme", &key.to_string(), |_| State::Unknown)).collect();
+        (0..400).map(|key| record("acme", &key.to_string(), |_| unknown())).collect();
     fill(&url, &many);
     let mut child = Target::Store(url)
         .command(&["records", "list", "--all"])

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::fixtures::{Target, completed, finish, onceward, record};
+use crate::fixtures::{Target, completed, finish, onceward, record, unknown};
 use onceward_stores::Connect;
 use onceward_stores::sealed::Keys;
 
@@ -74,7 +74,7 @@ fn what_is_sealed_anew_needs_the_old_key_no_more() {
     let shown = run(NEW, &["records", "show", &id, "--outcome", "--json"]);
     assert!(shown.out.contains("cGFpZA=="), "{shown:?}");
     // Without keys no decision is written: gateways could not read it.
-    let lost = record("acme", "lost", |_| onceward_core::State::Unknown);
+    let lost = record("acme", "lost", |_| unknown());
     crate::fixtures::fill(&url, std::slice::from_ref(&lost));
     let (target, id) = (Target::Store(url.clone()), lost.operation.to_string());
     let release = ["records", "release", &id, "--reason", "voided", "--yes"];

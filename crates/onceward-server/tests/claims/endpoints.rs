@@ -101,7 +101,8 @@ async fn fail(worker: &Client) {
 async fn unknown(worker: &Client) {
     let grant = granted(&worker.claim(&claim_of("lost")).await);
     for _ in 0..2 {
-        assert_eq!(worker.settle("unknown", &grant["lease"], &json!({})).await.status, 200);
+        let reason = json!({ "reason": "no answer from the bank" });
+        assert_eq!(worker.settle("unknown", &grant["lease"], &reason).await.status, 200);
     }
     let again = worker.claim(&claim_of("lost")).await;
     assert_eq!(refused(&again), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN".into()));
@@ -202,12 +203,13 @@ async fn settlements_batch(worker: &Client) {
     let settlements = json!({ "settlements": [
         { "action": "complete", "lease": leases[0], "result": "done" },
         { "action": "fail", "lease": leases[1] },
-        { "action": "unknown", "lease": leases[2] },
+        { "action": "unknown", "lease": leases[2], "reason": "no answer" },
         { "action": "release", "lease": leases[3] },
         { "action": "renew", "lease": leases[4], "for": "1m" },
         { "action": "complete", "lease": stale },
         { "action": "release", "lease": leases[4], "result": 1 },
         { "action": "forget", "lease": leases[4] },
+        { "action": "release", "lease": leases[4], "reason": "no answer" },
     ] });
     let answer = worker.post("/v1/settlements/batch", &settlements).await;
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -219,6 +221,7 @@ async fn settlements_batch(worker: &Client) {
     assert_eq!(answers[5]["problem"]["code"], "LEASE_LOST");
     assert_eq!(answers[6]["problem"]["code"], "INVALID_REQUEST");
     assert_eq!(answers[7]["problem"]["code"], "INVALID_REQUEST");
+    assert_eq!(answers[8]["problem"]["code"], "INVALID_REQUEST");
     assert_eq!(worker.claim(&claim_of("s-1")).await.json()["result"], "done");
 }
 

@@ -88,7 +88,7 @@ fn each_decision_that_a_person_may_have_to_explain_has_a_line() {
     assert_eq!(unknown["operation"], "POST *");
     assert_eq!(
         (unknown["state"].as_str(), unknown["reason"].as_str()),
-        (Some("unknown"), Some("no_answer"))
+        (Some("unknown"), Some("cut"))
     );
     assert_eq!((unknown["status"].as_u64(), unknown["tenant"].as_str()), (Some(502), Some("-")));
     assert_eq!(unknown["key_hash"].as_str().map(str::len), Some(8));

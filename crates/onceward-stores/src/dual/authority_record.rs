@@ -230,7 +230,8 @@ mod tests {
         let record = written.to_record(&reserved, Side::New);
         assert_eq!(AuthorityRecord::read(&record, Side::New), Ok(written));
         assert_eq!(AuthorityRecord::read(&record, Side::Old), Err(DualProblem::Swapped));
-        let other = Record { state: State::Unknown, ..record };
+        let cause = onceward_core::UnknownCause::Lapsed;
+        let other = Record { state: State::Unknown { cause }, ..record };
         assert_eq!(AuthorityRecord::read(&other, Side::New), Err(DualProblem::Unreadable));
     }
 }

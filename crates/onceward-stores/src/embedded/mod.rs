@@ -47,6 +47,7 @@
 //! | `upkeep` | the two threads for flushing and compaction |
 //! | `recent_changes` | the last changes, which save the writer reads |
 //! | `ops`, `tally` | batches and counters as bytes |
+//! | `open_records` | running and unknown records, for the counts |
 //! | `directory`, `disk`, `time` | lock and format; the disk; time that never goes back |
 //! | `shared` | what callers and threads share |
 //! | `verify` | reading everything |
@@ -56,6 +57,7 @@ mod directory;
 mod disk;
 mod error;
 mod log;
+mod open_records;
 mod ops;
 mod recent_changes;
 mod settings;
@@ -356,7 +358,11 @@ impl StoreAdmin for EmbeddedStore {
 
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.shared.check()?;
-        Ok(self.shared.stats())
+        let shared = Arc::clone(&self.shared);
+        let counted = tokio::task::spawn_blocking(move || shared.stats());
+        counted.await.map_err(|error| {
+            failed(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(error)
+        })?
     }
 
     /// A running record belongs to this boot from now on: after the next opening its lease has

@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use super::directory::Directory;
 use super::disk::Disk;
 use super::log::{FullSegment, Number, Segment};
+use super::open_records::OpenRecords;
 use super::settings::Settings;
 use super::tally::Tally;
 use super::time::StoreClock;
@@ -29,6 +30,7 @@ pub(super) struct Shared {
     pub(super) applied: AtomicU64,
     /// The counters after the last batch.
     pub(super) tally: Mutex<Tally>,
+    pub(super) open_records: OpenRecords,
     pub(super) upkeep: Mutex<Upkeep>,
     /// Signals a change of `upkeep`, or poison.
     pub(super) news: Condvar,
@@ -64,6 +66,7 @@ impl Shared {
             boot: CurrentBoot { boot: tally.boot, since: clock.now() },
             clock,
             applied: AtomicU64::new(applied),
+            open_records: OpenRecords::new(&tally),
             tally: Mutex::new(tally),
             upkeep: Mutex::new(upkeep),
             news: Condvar::new(),
@@ -86,8 +89,12 @@ impl Shared {
         })
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        self.tally.lock().stats()
+    /// Counts the records. The first call may read all of them, see [`OpenRecords`].
+    pub(super) fn stats(&self) -> Result<Stats, StoreError> {
+        self.open_records.find_earlier(self)?;
+        let mut stats = self.tally.lock().stats();
+        self.open_records.correct(&mut stats, self.clock.now());
+        Ok(stats)
     }
 
     /// Stops the store for good, as the content of the disk is unknown.

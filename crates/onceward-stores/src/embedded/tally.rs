@@ -91,7 +91,12 @@ impl Tally {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        Stats { records: self.by_state.iter().sum(), bytes: self.bytes, by_state: self.by_state }
+        Stats {
+            records: self.by_state.iter().sum(),
+            bytes: self.bytes,
+            by_state: self.by_state,
+            oldest_unknown: None,
+        }
     }
 }
 

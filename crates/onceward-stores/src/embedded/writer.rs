@@ -499,6 +499,8 @@ impl Writer {
 
     /// Notes the changes of this batch as recent.
     fn remember(&mut self, number: Number) {
+        let changed = self.slots.iter().filter(|slot| slot.changed);
+        self.shared.open_records.note(changed.map(|slot| (slot.id, slot.record.as_deref())));
         for slot in self.slots.drain(..).filter(|slot| slot.changed) {
             let known = match (slot.record, slot.stored) {
                 (Some(record), Some(stored)) if stored.state == StateName::Running => {

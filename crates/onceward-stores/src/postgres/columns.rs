@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use onceward_core::{
-    ClaimRequest, Fence, Key, Outcome, Record, RenewRequest, Scope, SettleRequest, Settlement,
-    StateName,
+    ClaimRequest, ErrorCode, Fence, Key, Outcome, Record, RenewRequest, Scope, SettleRequest,
+    Settlement, State, StateName, UnknownCause,
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -121,6 +121,8 @@ struct OutcomeColumns<'a> {
     body: Vec<Option<&'a [u8]>>,
     resource_type: Vec<Option<&'a str>>,
     resource_id: Vec<Option<&'a str>>,
+    http_status: Vec<Option<i32>>,
+    error_code: Vec<Option<&'a str>>,
 }
 
 impl<'a> OutcomeColumns<'a> {
@@ -131,6 +133,9 @@ impl<'a> OutcomeColumns<'a> {
         self.body.push(outcome.map(|it| &it.bytes[..]));
         self.resource_type.push(resource.map(|it| it.kind.as_str()));
         self.resource_id.push(resource.map(|it| it.id.as_str()));
+        self.http_status.push(outcome.and_then(|it| it.status).map(i32::from));
+        let code = outcome.and_then(|it| it.error_code.as_ref());
+        self.error_code.push(code.map(ErrorCode::as_str));
     }
 }
 
@@ -145,13 +150,14 @@ pub(super) struct SettleColumns<'a> {
     tombstone: Vec<i64>,
     outcome: OutcomeColumns<'a>,
     slack: Vec<i64>,
+    unknown_cause: Vec<Option<String>>,
 }
 
 impl<'a> SettleColumns<'a> {
     pub(super) fn new(calls: &[&'a SettleRequest], settings: &Settings) -> Self {
         let mut columns = Self::default();
         for call in calls {
-            let (state, outcome) = meaning(&call.settlement);
+            let (state, outcome, cause) = meaning(&call.settlement);
             columns.id.push(call.id.as_bytes());
             columns.owner.push(owner(&call.holder.owner));
             columns.fence.push(fence(call.holder.fence));
@@ -162,6 +168,7 @@ impl<'a> SettleColumns<'a> {
             columns.tombstone.push(if state == StateName::Released { 0 } else { tombstone });
             columns.outcome.push(outcome);
             columns.slack.push(millis(settings.slack(call.retention.keep)));
+            columns.unknown_cause.push(cause.map(UnknownCause::to_string));
         }
         columns
     }
@@ -181,17 +188,20 @@ impl<'a> SettleColumns<'a> {
             &outcome.resource_type,
             &outcome.resource_id,
             &self.slack,
+            &self.unknown_cause,
+            &outcome.http_status,
+            &outcome.error_code,
             channel,
         ]
     }
 }
 
-fn meaning(settlement: &Settlement) -> (StateName, Option<&Outcome>) {
+fn meaning(settlement: &Settlement) -> (StateName, Option<&Outcome>, Option<&UnknownCause>) {
     match settlement {
-        Settlement::Complete(outcome) => (StateName::Completed, Some(outcome)),
-        Settlement::Fail(outcome) => (StateName::Failed, Some(outcome)),
-        Settlement::Unknown => (StateName::Unknown, None),
-        Settlement::Release => (StateName::Released, None),
+        Settlement::Complete(outcome) => (StateName::Completed, Some(outcome), None),
+        Settlement::Fail(outcome) => (StateName::Failed, Some(outcome), None),
+        Settlement::Unknown(cause) => (StateName::Unknown, None, Some(cause)),
+        Settlement::Release => (StateName::Released, None, None),
     }
 }
 
@@ -218,6 +228,7 @@ pub(super) struct PutColumns<'a> {
     key: Vec<Option<&'a str>>,
     sketch: Vec<Option<&'a [u8]>>,
     outcome: OutcomeColumns<'a>,
+    unknown_cause: Vec<Option<String>>,
 }
 
 impl<'a> PutColumns<'a> {
@@ -251,6 +262,10 @@ impl<'a> PutColumns<'a> {
         self.key.push(record.key.as_ref().map(Key::expose));
         self.sketch.push(sketch(&record.sketch));
         self.outcome.push(record.state.outcome());
+        self.unknown_cause.push(match &record.state {
+            State::Unknown { cause } => Some(cause.to_string()),
+            _ => None,
+        });
     }
 
     /// The parameters for a record that is not in the table.
@@ -294,6 +309,9 @@ impl<'a> PutColumns<'a> {
             &outcome.resource_type,
             &outcome.resource_id,
             &outcome.body,
+            &self.unknown_cause,
+            &outcome.http_status,
+            &outcome.error_code,
         ]);
         values
     }

@@ -221,7 +221,7 @@ impl Executor {
         client: &impl SqlClient,
         calls: &[&SettleRequest],
     ) -> Result<HashMap<RecordId, RetainedUntil>, Fault> {
-        for call in calls.iter().filter(|call| call.settlement != Settlement::Unknown) {
+        for call in calls.iter().filter(|call| !matches!(call.settlement, Settlement::Unknown(_))) {
             self.keep_ms.store(row::millis(call.retention.keep), Ordering::Relaxed);
         }
         let columns = SettleColumns::new(calls, &self.settings);

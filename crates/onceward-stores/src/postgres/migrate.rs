@@ -52,6 +52,13 @@ pub(super) const RECORDS: Migrations = Migrations {
             oldest_reader: 1,
             sql: include_str!("migrations/0003_sentinel.sql"),
         },
+        Migration {
+            version: 4,
+            name: "causes",
+            // Earlier releases leave the new columns alone.
+            oldest_reader: 1,
+            sql: include_str!("migrations/0004_causes.sql"),
+        },
     ],
 };
 

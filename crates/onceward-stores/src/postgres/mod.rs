@@ -305,6 +305,9 @@ impl StoreAdmin for PostgresStore {
             if let Some(name) = name {
                 stats.by_state[name as usize] += records;
             }
+            if name == Some(StateName::Unknown) {
+                stats.oldest_unknown = row.get::<_, Option<_>>("oldest").map(row::timestamp);
+            }
         }
         Ok(stats)
     }

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use onceward_core::{
-    Content, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record, RecordId, Resource,
-    Retained, Scope, Sketch, State, StateName, Tag, Timestamp,
+    Content, ErrorCode, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record,
+    RecordId, Resource, Retained, Scope, Sketch, State, StateName, Tag, Timestamp, UnknownCause,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -156,9 +156,15 @@ fn state(row: &impl DriverRow) -> Result<State, Undecodable> {
         }
         StateName::Failed => State::Failed { outcome: outcome(row)?, retained: retained(row)? },
         StateName::Released => State::Released { retained: retained(row)? },
-        StateName::Unknown => State::Unknown,
+        StateName::Unknown => State::Unknown { cause: unknown_cause(row)? },
         StateName::Expired => State::Expired { retained: retained(row)? },
     })
+}
+
+/// An earlier release writes none.
+fn unknown_cause(row: &impl DriverRow) -> Result<UnknownCause, Undecodable> {
+    let cause = get::<Option<&str>>(row, "unknown_cause")?;
+    Ok(cause.map_or(UnknownCause::Unrecorded, UnknownCause::parse))
 }
 
 fn retained(row: &impl DriverRow) -> Result<Retained, Undecodable> {
@@ -172,11 +178,16 @@ fn outcome(row: &impl DriverRow) -> Result<Outcome, Undecodable> {
     let content = contents.into_iter().find(|it| content_name(*it) == content);
     let kind: Option<String> = get(row, "resource_type")?;
     let resource: Option<String> = get(row, "resource_id")?;
+    let status = get::<Option<i32>>(row, "http_status")?.map(u16::try_from).transpose();
+    let code = get::<Option<&str>>(row, "error_code")?;
+    let code = code.map(|code| ErrorCode::new(code).ok_or(Undecodable("error_code")));
     Ok(Outcome {
         content: content.ok_or(Undecodable("outcome_content"))?,
         tag: Tag::from_stored(get(row, "outcome_codec")?),
         bytes: Bytes::copy_from_slice(get(row, "response_body")?),
         resource: kind.zip(resource).map(|(kind, id)| Box::new(Resource { kind, id })),
+        status: status.map_err(|_| Undecodable("http_status"))?,
+        error_code: code.transpose()?,
     })
 }
 

@@ -59,7 +59,8 @@ impl Statements {
         claim.extend([T::BYTEA_ARRAY, T::BYTEA_ARRAY, T::INT8_ARRAY, T::INT8, T::INT8]);
         let mut settle = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY];
         settle.extend([T::INT8_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY]);
-        settle.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY, T::INT8_ARRAY, T::TEXT]);
+        settle.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY, T::INT8_ARRAY]);
+        settle.extend([T::TEXT_ARRAY, T::INT4_ARRAY, T::TEXT_ARRAY, T::TEXT]);
         let mut put = vec![T::BYTEA_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY];
         put.extend([T::UUID_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY]);
         put.extend(std::iter::repeat_n(T::TIMESTAMPTZ_ARRAY, 6));
@@ -67,7 +68,7 @@ impl Statements {
         put.extend(texts(7));
         put.push(T::BYTEA_ARRAY);
         put.extend(texts(4));
-        put.extend([T::BYTEA_ARRAY, T::TEXT]);
+        put.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::INT4_ARRAY, T::TEXT_ARRAY, T::TEXT]);
         let renew = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY];
         let list = vec![T::BYTEA, T::TEXT, T::TEXT, T::TEXT, T::INT8];
         Self {

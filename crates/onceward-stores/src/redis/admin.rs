@@ -5,8 +5,8 @@
 //! 50 to 120 bytes for each record. `SCAN` would cost calls nothing, but it knows neither order nor
 //! due times: every round of the sweeper, every page and every search for unknown outcomes would
 //! read all records. With the index, a purge without due records is a thousand small look-ups, a
-//! page reads one or two buckets, and counting reads no records at all. The index is only a hint:
-//! whether a record exists is decided by its own key.
+//! page reads one or two buckets, and counting reads only the leases of running records. The index
+//! is only a hint: whether a record exists is decided by its own key.
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -33,6 +33,17 @@ struct IndexReport {
     by_state: [u64; StateName::ALL.len()],
     due: Vec<RecordId>,
     sample: Option<RecordId>,
+    /// Running and unknown records, if they were asked for.
+    open: Vec<RecordId>,
+}
+
+/// Parts of a bucket's index.
+#[derive(Clone, Copy)]
+enum IndexPart {
+    /// At most this many records that are due.
+    Due(usize),
+    /// Running and unknown records.
+    Open,
 }
 
 /// The result of a sweep.
@@ -136,7 +147,7 @@ const SPAN: u64 = 1 << 44;
 pub(super) async fn purge(store: &RedisStore, limit: usize) -> Result<Purged, StoreError> {
     let mut purged = Purged::default();
     let mut reports = stream::iter(store.buckets_in_turn())
-        .map(|bucket| index_report(store, bucket, limit.saturating_add(1)))
+        .map(|bucket| index_report(store, bucket, IndexPart::Due(limit.saturating_add(1))))
         .buffered(AT_ONCE);
     while let Some(found) = reports.next().await {
         let due = found?.due;
@@ -178,9 +189,9 @@ async fn sweep(store: &RedisStore, id: &RecordId) -> Result<Swept, StoreError> {
 
 pub(super) async fn stats(store: &RedisStore) -> Result<Stats, StoreError> {
     let mut stats = Stats::default();
-    let mut samples = Vec::new();
+    let (mut samples, mut open) = (Vec::new(), Vec::new());
     let mut reports = stream::iter(Bucket::all())
-        .map(|bucket| index_report(store, bucket, 0))
+        .map(|bucket| index_report(store, bucket, IndexPart::Open))
         .buffer_unordered(AT_ONCE);
     while let Some(report) = reports.next().await {
         let report = report?;
@@ -189,9 +200,43 @@ pub(super) async fn stats(store: &RedisStore) -> Result<Stats, StoreError> {
             stats.records += count;
         }
         samples.extend(report.sample.map(|id| (report.bucket, id)));
+        open.extend(report.open);
     }
+    correct_open(store, &mut stats, open).await?;
     stats.bytes = stats.records * average_bytes(store, samples).await?;
     Ok(stats)
+}
+
+/// Corrects the counts by the leases of running records. The index does not have them, as a renewal
+/// would have to write it.
+async fn correct_open(
+    store: &RedisStore,
+    stats: &mut Stats,
+    open: Vec<RecordId>,
+) -> Result<(), StoreError> {
+    if open.is_empty() {
+        return Ok(());
+    }
+    let now = time(store).await?;
+    let mut found = stream::iter(open)
+        .map(async |id| {
+            let mut command = redis::cmd("HMGET");
+            command.arg(store.names.record(&id)).arg(&["state", "lease_until", "updated_at"]);
+            store.connections.call(&command).await
+        })
+        .buffer_unordered(AT_ONCE);
+    while let Some(value) = found.next().await {
+        let fields = redis::from_redis_value::<[Option<String>; 3]>(value?);
+        let Ok([state, lease_until, updated_at]) = fields else { continue };
+        let time = |text: Option<String>| text?.parse().ok().map(Timestamp::from_millis);
+        // A record without these fields is gone by now, or cannot be read.
+        match (state.as_deref(), time(lease_until), time(updated_at)) {
+            (Some("running"), until @ Some(_), Some(at)) => stats.correct_open(until, at, now),
+            (Some("unknown"), _, Some(at)) => stats.correct_open(None, at, now),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The average size of a record, measured on a few.
@@ -220,21 +265,26 @@ async fn average_bytes(
 async fn index_report(
     store: &RedisStore,
     bucket: Bucket,
-    due: usize,
+    part: IndexPart,
 ) -> Result<IndexReport, StoreError> {
+    let (due, open) = match part {
+        IndexPart::Due(most) => (most, ""),
+        IndexPart::Open => (0, "open"),
+    };
     let value = store.connections.run(&INDEX, Replication::Ignored, |command| {
-        command.arg(1).arg(store.names.index(bucket)).arg(due);
+        command.arg(1).arg(store.names.index(bucket)).arg(due).arg(open);
     });
     let odd = || unexpected("an unknown reply of the index");
     let Value::Array(parts) = value.await? else { return Err(odd()) };
-    let [counts, due, sample] = <[Value; 3]>::try_from(parts).map_err(|_| odd())?;
+    let [counts, due, sample, open] = <[Value; 4]>::try_from(parts).map_err(|_| odd())?;
     let counts: Vec<u64> = redis::from_redis_value(counts).map_err(|_| odd())?;
     let by_state = counts.try_into().map_err(|_| odd())?;
     let sample = match sample {
         Value::Nil => None,
         one => record_ids(Value::Array(vec![one]))?.pop(),
     };
-    Ok(IndexReport { bucket, by_state: reordered(by_state), due: record_ids(due)?, sample })
+    let (by_state, due, open) = (reordered(by_state), record_ids(due)?, record_ids(open)?);
+    Ok(IndexReport { bucket, by_state, due, sample, open })
 }
 
 /// Changes from the order of `PLACES` in `common.lua` to that of [`StateName::ALL`].

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use onceward_core::{
-    ClaimRequest, Content, Fence, Fingerprint, InvalidScope, Key, OperationId, Outcome, OwnerToken,
-    Record, RecordId, Resource, Retained, Scope, Sketch, State, Tag, Timestamp,
+    ClaimRequest, Content, ErrorCode, Fence, Fingerprint, InvalidScope, Key, OperationId, Outcome,
+    OwnerToken, Record, RecordId, Resource, Retained, Scope, Sketch, State, Tag, Timestamp,
+    UnknownCause,
 };
 use redis::{Cmd, Value};
 
@@ -79,8 +80,14 @@ pub(super) fn put_record(record: &Record, command: &mut Cmd) {
         command.arg("taken_over").arg("1");
     }
     put_request(&record.scope, record.key.as_ref(), &record.sketch, command);
-    if let Some(outcome) = record.state.outcome() {
-        put_outcome_fields(outcome, command);
+    match &record.state {
+        State::Completed { outcome, .. } | State::Failed { outcome, .. } => {
+            put_outcome_fields(outcome, command);
+        }
+        State::Unknown { cause } => {
+            command.arg("unknown_cause").arg(cause.to_string());
+        }
+        State::Running { .. } | State::Released { .. } | State::Expired { .. } => {}
     }
 }
 
@@ -95,6 +102,12 @@ fn put_outcome_fields(outcome: &Outcome, command: &mut Cmd) {
     if let Some(resource) = &outcome.resource {
         command.arg("resource_kind").arg(&resource.kind).arg("resource_id").arg(&resource.id);
     }
+    if let Some(status) = outcome.status {
+        command.arg("status").arg(status);
+    }
+    if let Some(code) = &outcome.error_code {
+        command.arg("error_code").arg(code.as_str());
+    }
 }
 
 fn state_name(state: &State) -> &'static str {
@@ -103,7 +116,7 @@ fn state_name(state: &State) -> &'static str {
         State::Completed { .. } => "completed",
         State::Failed { .. } => "failed",
         State::Released { .. } => "released",
-        State::Unknown => "unknown",
+        State::Unknown { .. } => "unknown",
         State::Expired { .. } => "expired",
     }
 }
@@ -120,14 +133,23 @@ fn content_name(content: Content) -> &'static str {
 pub(super) fn put_outcome(outcome: &Outcome, command: &mut Cmd) {
     let content = content_name(outcome.content);
     command.arg(content).arg(outcome.tag.as_str()).arg(&outcome.bytes[..]);
+    // Empty if there is none.
+    command.arg(outcome.status.map_or(String::new(), |status| status.to_string()));
+    command.arg(outcome.error_code.as_ref().map_or("", ErrorCode::as_str));
     if let Some(resource) = &outcome.resource {
         command.arg(&resource.kind).arg(&resource.id);
     }
 }
 
-/// Decodes an outcome from the reply of `claim.lua`.
-pub(super) fn take_outcome(parts: [Option<Bytes>; 5]) -> Result<Outcome, Undecodable> {
-    let [content, tag, bytes, kind, id] = parts;
+/// The fields of an outcome, in the order of `claim.lua` and `decide.lua`.
+pub(super) const OUTCOME_FIELDS: [&str; 7] =
+    ["content", "tag", "outcome", "status", "error_code", "resource_kind", "resource_id"];
+
+/// Decodes an outcome from its fields.
+pub(super) fn take_outcome(
+    parts: [Option<Bytes>; OUTCOME_FIELDS.len()],
+) -> Result<Outcome, Undecodable> {
+    let [content, tag, bytes, status, error_code, kind, id] = parts;
     let content = match content.as_deref() {
         Some(b"whole") => Content::Whole,
         Some(b"reference") => Content::Reference,
@@ -144,7 +166,18 @@ pub(super) fn take_outcome(parts: [Option<Bytes>; 5]) -> Result<Outcome, Undecod
     };
     let tag = text(&tag.ok_or(Undecodable("tag"))?, "tag")?.to_owned();
     let bytes = bytes.ok_or(Undecodable("outcome"))?;
-    Ok(Outcome { content, tag: Tag::from_stored(tag), bytes, resource })
+    let status =
+        status.map(|status| text(&status, "status")?.parse().map_err(|_| Undecodable("status")));
+    let error_code = error_code
+        .map(|code| ErrorCode::new(text(&code, "error_code")?).ok_or(Undecodable("error_code")));
+    Ok(Outcome {
+        content,
+        tag: Tag::from_stored(tag),
+        bytes,
+        resource,
+        status: status.transpose()?,
+        error_code: error_code.transpose()?,
+    })
 }
 
 /// Decodes a record from all fields of its hash; `None` if there are none.
@@ -246,7 +279,7 @@ impl Fields {
     fn state(&self) -> Result<State, Undecodable> {
         Ok(match self.text("state")?.as_str() {
             "running" => State::Running { lease_until: self.time("lease_until")? },
-            "unknown" => State::Unknown,
+            "unknown" => State::Unknown { cause: self.unknown_cause()? },
             "completed" => {
                 State::Completed { outcome: self.outcome()?, retained: self.retained()? }
             }
@@ -257,14 +290,19 @@ impl Fields {
         })
     }
 
+    /// An earlier release writes none.
+    fn unknown_cause(&self) -> Result<UnknownCause, Undecodable> {
+        let cause = self.optional("unknown_cause")?;
+        Ok(cause.map_or(UnknownCause::Unrecorded, |cause| UnknownCause::parse(&cause)))
+    }
+
     fn retained(&self) -> Result<Retained, Undecodable> {
         let (until, tombstone_until) = (self.time("keep_until")?, self.time("tombstone_until")?);
         Ok(Retained { until, tombstone_until })
     }
 
     fn outcome(&self) -> Result<Outcome, Undecodable> {
-        let parts = ["content", "tag", "outcome", "resource_kind", "resource_id"];
-        take_outcome(parts.map(|field| self.get(field)))
+        take_outcome(OUTCOME_FIELDS.map(|field| self.get(field)))
     }
 }
 

@@ -47,7 +47,7 @@ use async_trait::async_trait;
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Health, Imported, Lapsed, Lease, LossAccepted, Outcome, Page,
     Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retention, SettleRequest,
-    Settlement, Stats, Store, StoreAdmin, StoreError, Verdict,
+    Settlement, Stats, Store, StoreAdmin, StoreError, UnknownCause, Verdict,
 };
 use redis::Cmd;
 
@@ -230,8 +230,10 @@ impl RedisStore {
                 command.arg(decision.word).arg(millis(decision.retention.keep));
                 command.arg(millis(decision.retention.tombstone)).arg(millis(self.settings.margin));
                 command.arg(&channel).arg(&id.as_bytes()[..]).arg(self.touch());
-                if let Some(outcome) = decision.outcome {
-                    codec::put_outcome(outcome, command);
+                match decision.content {
+                    DecisionContent::Outcome(outcome) => codec::put_outcome(outcome, command),
+                    DecisionContent::Cause(cause) => drop(command.arg(cause.to_string())),
+                    DecisionContent::None => {}
                 }
             });
         let told = ScriptReply::read(value.await?)?.fenced(|_| Ok(()))?;
@@ -274,28 +276,36 @@ impl RedisStore {
 #[derive(Clone, Copy)]
 struct Decision<'a> {
     word: &'static str,
-    outcome: Option<&'a Outcome>,
+    content: DecisionContent<'a>,
     retention: Retention,
+}
+
+/// What a settlement writes beside the state.
+#[derive(Clone, Copy)]
+enum DecisionContent<'a> {
+    Outcome(&'a Outcome),
+    Cause(&'a UnknownCause),
+    None,
 }
 
 impl<'a> Decision<'a> {
     fn of_holder(settlement: &'a Settlement, retention: Retention) -> Self {
-        let (word, outcome) = match settlement {
-            Settlement::Complete(outcome) => ("completed", Some(outcome)),
-            Settlement::Fail(outcome) => ("failed", Some(outcome)),
-            Settlement::Unknown => ("unknown", None),
-            Settlement::Release => ("released", None),
+        let (word, content) = match settlement {
+            Settlement::Complete(outcome) => ("completed", DecisionContent::Outcome(outcome)),
+            Settlement::Fail(outcome) => ("failed", DecisionContent::Outcome(outcome)),
+            Settlement::Unknown(cause) => ("unknown", DecisionContent::Cause(cause)),
+            Settlement::Release => ("released", DecisionContent::None),
         };
-        Self { word, outcome, retention }
+        Self { word, content, retention }
     }
 
     fn of_evidence(verdict: &'a Verdict, retention: Retention) -> Self {
-        let (word, outcome) = match verdict {
-            Verdict::Happened(outcome) => ("completed", Some(outcome)),
-            Verdict::DidNotHappen => ("released", None),
-            Verdict::StillUnknown => ("unknown", None),
+        let (word, content) = match verdict {
+            Verdict::Happened(outcome) => ("completed", DecisionContent::Outcome(outcome)),
+            Verdict::DidNotHappen => ("released", DecisionContent::None),
+            Verdict::StillUnknown => ("unknown", DecisionContent::None),
         };
-        Self { word, outcome, retention }
+        Self { word, content, retention }
     }
 }
 

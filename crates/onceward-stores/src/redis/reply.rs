@@ -128,7 +128,7 @@ impl ScriptReply {
 
     fn outcome(&self) -> Result<onceward_core::Outcome, StoreError> {
         let part = |at: usize| self.0.get(at).cloned().flatten();
-        codec::take_outcome([2, 3, 4, 5, 6].map(part)).map_err(unreadable)
+        codec::take_outcome([2, 3, 4, 5, 6, 7, 8].map(part)).map_err(unreadable)
     }
 }
 

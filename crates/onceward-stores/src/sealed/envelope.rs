@@ -98,7 +98,7 @@ impl Envelopes {
             &mut out[header_bytes..],
         );
         out.extend_from_slice(sealed.map_err(|_| SealProblem::Refused)?.as_ref());
-        Ok(Outcome::whole(TAG, out))
+        Ok(with_labels_of(outcome, Outcome::whole(TAG, out)))
     }
 
     /// Opens an outcome that was sealed for the same binding.
@@ -116,12 +116,11 @@ impl Envelopes {
             Err(_) => return Err(SealProblem::Forged { id: envelope.key_id.to_owned() }),
         };
         payload.truncate(length);
-        match envelope.unpacked_bytes {
-            Some(unpacked_bytes) => {
-                payload::decode(self.zstd.decompress(&payload, unpacked_bytes)?)
-            }
-            None => payload::decode(payload),
-        }
+        let payload = match envelope.unpacked_bytes {
+            Some(unpacked_bytes) => self.zstd.decompress(&payload, unpacked_bytes)?,
+            None => payload,
+        };
+        Ok(with_labels_of(sealed, payload::decode(payload)?))
     }
 
     /// Returns whether an outcome is sealed with the first key.
@@ -147,6 +146,12 @@ impl Envelopes {
         let packed = Some(packed).filter(|packed| packed.len() + 4 < payload.len())?;
         Some((u32::try_from(payload.len()).ok()?, packed))
     }
+}
+
+/// Status and error code stay beside the sealed bytes, readable and unproved: they are labels for
+/// people, and no reply is made from them.
+fn with_labels_of(labelled: &Outcome, outcome: Outcome) -> Outcome {
+    Outcome { status: labelled.status, error_code: labelled.error_code.clone(), ..outcome }
 }
 
 /// The parts of a sealed outcome; nothing is verified yet.

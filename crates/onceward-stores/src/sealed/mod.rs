@@ -16,8 +16,8 @@
 //!
 //! # Guarantees
 //!
-//! - A reader of the store learns only the size of an outcome and the id of its key: bytes, codec
-//!   and resource are sealed by AES-256-GCM-SIV.
+//! - A reader of the store learns only the size of an outcome, the id of its key, and the HTTP
+//!   status and error code beside it: bytes, codec and resource are sealed by AES-256-GCM-SIV.
 //! - A writer of the store can destroy an outcome, but not change it, nor pass off the outcome of
 //!   another record, of an earlier operation under the same key, or of a failure as a success. An
 //!   outcome opens only together with the record id (scope and key), the operation id, the
@@ -29,8 +29,10 @@
 //!
 //! # What is not hidden
 //!
-//! - All of a record but its outcome: scope, times, state, and the client's key where the policy
-//!   keeps it.
+//! - All of a record but its outcome: scope, times, state, the cause of an unknown outcome, and the
+//!   client's key where the policy keeps it.
+//! - Status and error code of an outcome. A writer of the store can change these two labels; replays
+//!   take the status from the sealed bytes.
 //! - Sizes. **Compression makes sizes tell more**: if an attacker can put text of their choice into
 //!   the same reply as a secret, and sees the sizes in the store, they can find the secret by
 //!   trial. Use [`Compression::Off`] for such replies.
@@ -166,9 +168,10 @@ fn with_outcome(
     let (ended, outcome) = match &record.state {
         State::Completed { outcome, .. } => (Ended::Completed, outcome),
         State::Failed { outcome, .. } => (Ended::Failed, outcome),
-        State::Running { .. } | State::Released { .. } | State::Unknown | State::Expired { .. } => {
-            return Ok(record);
-        }
+        State::Running { .. }
+        | State::Released { .. }
+        | State::Unknown { .. }
+        | State::Expired { .. } => return Ok(record),
     };
     let changed = change(&Binding::of(&record, ended), outcome)?;
     if let State::Completed { outcome, .. } | State::Failed { outcome, .. } = &mut record.state {
@@ -249,7 +252,9 @@ impl<S: Store + StoreAdmin + ?Sized> Store for SealedStore<S> {
         let (ended, outcome) = match &request.settlement {
             Settlement::Complete(outcome) => (Ended::Completed, outcome),
             Settlement::Fail(outcome) => (Ended::Failed, outcome),
-            Settlement::Unknown | Settlement::Release => return self.inner.settle(request).await,
+            Settlement::Unknown(_) | Settlement::Release => {
+                return self.inner.settle(request).await;
+            }
         };
         let saying = |outcome| {
             let settlement = match ended {

@@ -46,7 +46,7 @@ pub(super) fn decode(payload: Vec<u8>) -> Result<Outcome, SealProblem> {
         _ => return Err(DAMAGED),
     };
     let bytes = payload.slice_ref(reader.0);
-    Ok(Outcome { content, tag, bytes, resource })
+    Ok(Outcome { content, resource, ..Outcome::whole(tag, bytes) })
 }
 
 fn put_text(text: &str, out: &mut Vec<u8>) {

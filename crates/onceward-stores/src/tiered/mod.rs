@@ -232,7 +232,7 @@ fn settled_state(request: &SettleRequest, until: Timestamp) -> Option<State> {
         Settlement::Fail(outcome) => {
             Some(State::Failed { outcome: Outcome::clone(outcome), retained })
         }
-        Settlement::Unknown | Settlement::Release => None,
+        Settlement::Unknown(_) | Settlement::Release => None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Fingerprint, Holder, Identity, Key, Lapsed, OperationId, Outcome,
     OwnerToken, RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store, StoreError,
-    SystemAmbient, Tag,
+    SystemAmbient, Tag, UnknownCause,
 };
 
 pub(crate) const DAY: Retention =
@@ -40,6 +40,10 @@ pub(crate) async fn granted(store: &(impl Store + ?Sized), key: &str) -> Holder 
         Claim::Granted { lease, .. } => Holder { owner: request.owner, fence: lease.fence },
         other => panic!("{key}: {other:?}"),
     }
+}
+
+pub(crate) fn unknown() -> Settlement {
+    Settlement::Unknown(UnknownCause::Reported(None))
 }
 
 pub(crate) fn outcome(text: impl Into<String>) -> Outcome {

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_core::{FullStore, MemoryStore, RecordId, Settlement, StoreAdmin as _};
+use onceward_core::{
+    FullStore, MemoryStore, RecordId, Settlement, State, StoreAdmin as _, UnknownCause,
+};
 use onceward_stores::embedded::EmbeddedStore;
 use onceward_stores::postgres::PostgresStore;
 use onceward_stores::{DifferenceKind, copy, verify};
@@ -23,7 +25,7 @@ async fn fill(store: &dyn FullStore) {
         let holder = granted(store, &key).await;
         let settlement = match index % 6 {
             0 => continue,
-            1 => Settlement::Unknown,
+            1 => Settlement::Unknown(UnknownCause::Status(502)),
             2 => Settlement::Release,
             3 => Settlement::Fail(outcome("no")),
             _ => Settlement::Complete(outcome(key.repeat(index % 40))),
@@ -38,6 +40,8 @@ async fn copied(from: Arc<dyn FullStore>, to: Arc<dyn FullStore>) {
     let done = copy(&from, &to, |copied| pages.push(copied.written)).await.unwrap();
     assert!(pages.len() > 1 && pages.is_sorted(), "it tells how far it is: {pages:?}");
     assert_eq!((done.written, done.kept, done.is_whole()), (RECORDS as u64, 0, true));
+    let unclear = to.get(&id("key 1")).await.unwrap().unwrap();
+    assert_eq!(unclear.state, State::Unknown { cause: UnknownCause::Status(502) });
     let again = copy(&from, &to, |_| {}).await.unwrap();
     assert_eq!((again.written, again.kept), (0, RECORDS as u64));
     let verified = verify(&from, &to, |_| {}).await.unwrap();

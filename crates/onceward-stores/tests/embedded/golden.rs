@@ -10,6 +10,7 @@ use onceward_core::{Claim, Query, Retention, Settlement, StateName, Store as _, 
 use onceward_stores::embedded::verify;
 
 use super::common::{DAY, complete, files, granted, open, outcome, replay, request, settle};
+use crate::calls::unknown;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/directory-v1.txt")
@@ -66,7 +67,7 @@ async fn write() {
     settled("large", Settlement::Complete(outcome("large ".repeat(200)))).await;
     store.compact(|_| {}).await.unwrap();
     settled("failed", Settlement::Fail(outcome("failed"))).await;
-    settled("unknown", Settlement::Unknown).await;
+    settled("unknown", unknown()).await;
     settled("released", Settlement::Release).await;
     granted(&store, "running").await;
     drop(store);

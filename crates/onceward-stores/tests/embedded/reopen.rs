@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward_core::{
     Claim, ClaimRequest, Clock as _, Fenced, Holder, Lapsed, Query, ResolveRequest, Retention,
-    Settlement, StateName, Store as _, StoreAdmin as _, Verdict,
+    Settlement, State, StateName, Store as _, StoreAdmin as _, UnknownCause, Verdict,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, verify};
 use onceward_testkit::clock::ManualClock;
@@ -13,6 +13,7 @@ use onceward_testkit::clock::ManualClock;
 use super::common::{
     DAY, complete, granted, id, open, open_at, outcome, replay, request, settle, small,
 };
+use crate::calls::unknown;
 
 /// Values larger and smaller than the size from which they are stored apart from their keys.
 fn text(index: usize) -> String {
@@ -53,6 +54,9 @@ async fn what_was_running_is_unknown_after_a_reopening() {
     let stats = store.stats().await.unwrap();
     assert_eq!(stats.by_state[StateName::Running as usize], 0);
     assert_eq!(stats.by_state[StateName::Unknown as usize], 1);
+    let found = store.get(&id("running")).await.unwrap().unwrap();
+    assert_eq!(stats.oldest_unknown, Some(found.updated_at));
+    assert_eq!(found.state, State::Unknown { cause: UnknownCause::Lapsed });
     let query = Query { standing: Some(StateName::Unknown), ..Query::default() };
     assert_eq!(store.list(&query).await.unwrap().records.len(), 1);
 
@@ -63,6 +67,31 @@ async fn what_was_running_is_unknown_after_a_reopening() {
     assert_eq!(replay(&store, "running").await, "seen");
     drop(store);
     assert!(verify(directory.path(), |_| {}).unwrap().is_clean());
+}
+
+#[tokio::test]
+async fn unknown_records_of_earlier_openings_are_counted_by_their_age() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    let first = granted(&store, "first").await;
+    let _ = settle(&store, "first", first, unknown(), DAY).await.unwrap();
+    granted(&store, "second").await;
+    drop(store);
+
+    let store = open(directory.path());
+    let changed = async |key| store.get(&id(key)).await.unwrap().map(|it| it.updated_at);
+    let counts = async || {
+        let stats = store.stats().await.unwrap();
+        (stats.by_state[StateName::Unknown as usize], stats.oldest_unknown)
+    };
+    granted(&store, "third").await;
+    assert_eq!(counts().await, (2, changed("first").await));
+    let done = Settlement::Complete(outcome("late"));
+    let _ = settle(&store, "first", first, done, DAY).await.unwrap();
+    assert_eq!(counts().await, (1, changed("second").await));
+    let takeover = ClaimRequest { lapsed: Lapsed::Takeover, ..request("second") };
+    assert!(matches!(store.claim(&takeover).await.unwrap(), Claim::Granted { .. }));
+    assert_eq!(counts().await, (0, None));
 }
 
 /// A restart is the only way in which owners die here. With a policy of takeover, their records can

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use onceward_core::{
     Ended, Fence, Fingerprint, Holder, OperationId, OwnerToken, Record, Retained, State, Timestamp,
+    UnknownCause,
 };
 use onceward_testkit::history::{
     Answer, Attempt, Event, Expectations, Outcome, StoreCall, Transition, Violation, check,
@@ -130,7 +131,7 @@ impl Ledger {
     }
 
     pub(crate) fn unknown(&self) -> usize {
-        let open = |it: &Record| matches!(it.state, State::Running { .. } | State::Unknown);
+        let open = |it: &Record| it.state.is_open();
         self.0.values().filter(|story| story.last.as_ref().is_some_and(open)).count()
     }
 
@@ -238,7 +239,7 @@ impl Story {
                 settled.then(|| (call, done(key, owner, fence)))
             }
             // A claim found a lapsed lease.
-            Some(last) if found.state == State::Unknown && claims() => {
+            Some(last) if matches!(found.state, State::Unknown { .. }) && claims() => {
                 let lapsed = last.held_by(&holder) && Try::of(last.owner).while_it_lives() < at;
                 lapsed.then(|| (StoreCall::Claim, unknown(key, owner, fence)))
             }
@@ -285,7 +286,7 @@ fn done(key: &str, owner: Try, fence: Fence) -> Record {
 }
 
 fn unknown(key: &str, owner: Try, fence: Fence) -> Record {
-    record(key, owner, fence, State::Unknown)
+    record(key, owner, fence, State::Unknown { cause: UnknownCause::Lapsed })
 }
 
 /// A stored record without the parts that the ledger cannot know.

@@ -3,19 +3,20 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, Key, Query, Record, Retention, Scope, Settlement, Sketch,
-    StateName, Store as _, StoreAdmin as _, StoreErrorKind,
+    Claim, ClaimRequest, ErrorCode, Fenced, Key, Query, Record, Retention, Scope, Settlement,
+    Sketch, State, StateName, Store as _, StoreAdmin as _, StoreErrorKind, UnknownCause,
 };
+use onceward_services::query;
 use onceward_stores::postgres::{PostgresStore, Settings};
 
-use super::common::{
-    DAY, complete, granted, id, open, outcome, plain, request, settle, shared, small,
-};
+use super::common::{DAY, complete, granted, id, outcome, plain, request, settle, shared, small};
 
 #[tokio::test]
 async fn a_record_comes_back_with_all_its_parts() {
     let Some(server) = shared() else { return };
-    let store = open(server).await;
+    let settings = small();
+    let schema = settings.schema.clone();
+    let store = PostgresStore::open(server.url(), settings).await.unwrap();
     let scope = Scope::new("tenant", "caller", "operation").unwrap();
     let scope = scope.with_api_version("2").unwrap().with_parent("cart").unwrap();
     let full = ClaimRequest {
@@ -31,9 +32,24 @@ async fn a_record_comes_back_with_all_its_parts() {
         (&full.scope, &full.key, &full.sketch, full.owner, lease.fence, full.operation)
     );
     let holder = onceward_core::Holder { owner: full.owner, fence: lease.fence };
-    let result = outcome("done").with_resource("payment", "pay_7");
+    let row = async |columns: &str| {
+        let table = format!("{schema}.idempotency_record WHERE operation_name = 'operation'");
+        query(server, &format!("SELECT concat_ws('|', {columns}) FROM {table}")).unwrap()
+    };
+    let unclear = Settlement::Unknown(UnknownCause::Status(502));
+    assert_eq!(settle(&store, "key", holder, unclear, DAY).await.unwrap(), Fenced::Applied(()));
+    assert_eq!(row("state, unknown_cause").await, "unknown|status 502");
+    // As an earlier release leaves it.
+    let sql = format!("UPDATE {schema}.idempotency_record SET unknown_cause = NULL");
+    query(server, &sql).unwrap();
+    let found = store.get(&full.id).await.unwrap().unwrap();
+    assert_eq!(found.state, State::Unknown { cause: UnknownCause::Unrecorded });
+    let result = outcome("done").with_resource("payment", "pay_7").with_status(402);
+    let result = result.with_error_code(ErrorCode::new("declined"));
     let settled = settle(&store, "key", holder, Settlement::Complete(result.clone()), DAY).await;
     assert_eq!(settled.unwrap(), Fenced::Applied(()));
+    let columns = "state, unknown_cause, http_status, error_code, resource_id";
+    assert_eq!(row(columns).await, "completed|402|declined|pay_7");
     let found = store.get(&full.id).await.unwrap().unwrap();
     assert_eq!(found.state.outcome(), Some(&result));
 }

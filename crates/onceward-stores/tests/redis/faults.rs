@@ -13,6 +13,7 @@ use onceward_stores::redis::{RedisStore, Settings};
 use super::common::{
     DAY, complete, granted, id, open, outcome, replay, request, settings, settle, shared, tell,
 };
+use crate::calls::unknown;
 use crate::load::Load;
 
 #[tokio::test]
@@ -36,7 +37,7 @@ async fn when_memory_is_full_claims_are_refused_and_settlements_fit() {
     let settlements = [
         Settlement::Complete(outcome("x".repeat(100_000))),
         Settlement::Fail(outcome("failed")),
-        Settlement::Unknown,
+        unknown(),
         Settlement::Release,
     ];
     for ((key, holder), settlement) in running.iter().zip(settlements) {

@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Key, Lapsed, Query, Retention, Settlement, Sketch, Store as _,
-    StoreAdmin as _, StoreErrorKind,
+    Claim, ClaimRequest, Effect, ErrorCode, Key, Lapsed, Query, Retention, Settlement, Sketch,
+    State, Store as _, StoreAdmin as _, StoreErrorKind, UnknownCause,
 };
 use onceward_services::{Reply, Server};
 use onceward_stores::redis::{RedisStore, Settings};
 
 use super::common::{DAY, complete, granted, id, outcome, request, settings, settle, shared, tell};
+use crate::calls::unknown;
 
 async fn opened() -> Option<(&'static Server, RedisStore, String)> {
     let (server, settings) = (shared()?, settings());
@@ -65,9 +66,20 @@ async fn a_record_is_a_hash_that_people_can_read() {
     assert_eq!((record.owner, record.fence), (request.owner, lease.fence));
 
     let holder = onceward_core::Holder { owner: request.owner, fence: lease.fence };
-    let done = Settlement::Complete(outcome("paid").with_resource("payment", "pay_7"));
+    let unclear = Settlement::Unknown(UnknownCause::Status(502));
+    let _ = settle(&store, "key", holder, unclear, DAY).await.unwrap();
+    assert_eq!(fields(server, &name(&prefix, "key"))["unknown_cause"], "status 502");
+    // As an earlier release leaves it.
+    tell(server, &["HDEL", &name(&prefix, "key"), "unknown_cause"]);
+    let earlier = store.get(&request.id).await.unwrap().unwrap().state;
+    assert_eq!(earlier, State::Unknown { cause: UnknownCause::Unrecorded });
+
+    let done = outcome("paid").with_resource("payment", "pay_7").with_status(201);
+    let done = Settlement::Complete(done.with_error_code(ErrorCode::new("none")));
     let _ = settle(&store, "key", holder, done, DAY).await.unwrap();
     let found = fields(server, &name(&prefix, "key"));
+    assert_eq!((&*found["status"], &*found["error_code"]), ("201", "none"));
+    assert!(!found.contains_key("unknown_cause"), "{found:#?}");
     assert_eq!((&*found["state"], &*found["outcome"]), ("completed", "paid"));
     assert_eq!((&*found["content"], &*found["tag"]), ("whole", "text/v1"));
     assert_eq!((&*found["resource_kind"], &*found["resource_id"]), ("payment", "pay_7"));
@@ -100,7 +112,7 @@ async fn only_settled_records_have_a_time_to_live_and_it_is_longer_than_promised
     assert!(near(left(server, &key), 1_100), "released: {}", left(server, &key));
     let holder = granted(&store, "key").await;
     assert_eq!(left(server, &key), -1, "running again");
-    let _ = settle(&store, "key", holder, Settlement::Unknown, retention).await.unwrap();
+    let _ = settle(&store, "key", holder, unknown(), retention).await.unwrap();
     assert_eq!(left(server, &key), -1, "unknown");
     let done = Settlement::Complete(outcome("done"));
     let _ = settle(&store, "key", holder, done, retention).await.unwrap();

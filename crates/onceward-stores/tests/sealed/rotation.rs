@@ -9,6 +9,8 @@ use onceward_core::{
 use onceward_stores::sealed::{SealProblem, SealedStore};
 use onceward_testkit::faulty::{Call, Fault, FaultyStore};
 
+use crate::calls::unknown;
+
 use super::common::{A, B, DAY, complete, granted, id, keys, outcome, replay, sealing, settle};
 
 fn node(inner: &Arc<MemoryStore>, lines: &[&str]) -> SealedStore<MemoryStore> {
@@ -64,8 +66,8 @@ async fn evidence_given_again_after_a_change_of_keys_is_the_same() {
     let inner = Arc::new(MemoryStore::new());
     let (before, after) = (node(&inner, &[A, B]), node(&inner, &[B, A]));
     let holder = granted(&before, "k").await;
-    let unknown = settle(&before, "k", holder, Settlement::Unknown).await.unwrap();
-    assert_eq!(unknown, Fenced::Applied(()));
+    let settled = settle(&before, "k", holder, unknown()).await.unwrap();
+    assert_eq!(settled, Fenced::Applied(()));
     let request = |text| {
         let verdict = Verdict::Happened(outcome(text));
         ResolveRequest { id: id("k"), fence: holder.fence, verdict, retention: DAY }
@@ -109,7 +111,7 @@ async fn settling_needs_no_other_call_of_the_store() {
 async fn records_without_an_outcome_need_no_key() {
     let inner = Arc::new(MemoryStore::new());
     let store = node(&inner, &[A]);
-    for settlement in [Settlement::Unknown, Settlement::Release] {
+    for settlement in [unknown(), Settlement::Release] {
         let key = format!("{settlement:?}");
         let holder = granted(&store, &key).await;
         assert_eq!(settle(&store, &key, holder, settlement).await.unwrap(), Fenced::Applied(()));

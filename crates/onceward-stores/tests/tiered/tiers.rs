@@ -12,7 +12,9 @@ use onceward_stores::postgres::PostgresStore;
 use onceward_stores::tiered::{Settings, TieredStore};
 
 use super::common::{Tiers, settings};
-use crate::calls::{DAY, complete, eventually, granted, id, outcome, replay, request, settle};
+use crate::calls::{
+    DAY, complete, eventually, granted, id, outcome, replay, request, settle, unknown,
+};
 use crate::postgres::common::small;
 use crate::redis::common::shared;
 
@@ -81,7 +83,7 @@ async fn busy_is_over_when_it_is_settled_or_renewed() {
     let Some(mut tiers) = Tiers::shared() else { return };
     tiers.settings.busy = Duration::from_secs(600);
     let (one, other) = (tiers.open().await, tiers.open().await);
-    let ends = [Settlement::Complete(outcome("done")), Settlement::Release, Settlement::Unknown];
+    let ends = [Settlement::Complete(outcome("done")), Settlement::Release, unknown()];
     for (number, settlement) in ends.into_iter().enumerate() {
         let key = format!("key {number}");
         let holder = granted(&one, &key).await;
@@ -119,7 +121,7 @@ async fn unknown_and_busy(tiers: &Tiers, store: &TieredStore) -> (Holder, Vec<u8
     busy(store, "key").await;
     eventually("busy is kept", async || tiers.has_entry("key")).await;
     let entry = tiers.entry("key").await.unwrap();
-    let settled = settle(store, "key", holder, Settlement::Unknown, DAY).await.unwrap();
+    let settled = settle(store, "key", holder, unknown(), DAY).await.unwrap();
     assert_eq!(settled, Fenced::Applied(()));
     tiers.put_entry("key", &entry).await;
     (holder, entry)

@@ -124,6 +124,10 @@ macro_rules! store_conformance {
             renewal_is_refused_after_the_lapse
             a_late_renewal_does_not_stop_a_takeover
             unknown_is_left_neither_by_claims_nor_by_time
+            an_unknown_outcome_keeps_its_first_cause
+            a_lapse_that_a_claim_finds_is_stored_as_the_cause
+            an_imported_unknown_keeps_its_cause
+            status_and_error_code_are_kept_beside_an_outcome
             evidence_that_it_happened_completes
             evidence_that_it_did_not_happen_frees_the_key
             evidence_about_an_old_fence_is_refused
@@ -141,6 +145,7 @@ macro_rules! store_conformance {
             an_operation_is_found_by_its_name_wherever_it_stands
             a_business_reference_is_known_when_its_key_is_forgotten
             stats_count_what_is_there
+            stats_count_lapsed_claims_as_unknown_and_tell_the_oldest
             large_outcomes_survive
             an_imported_record_is_the_one_that_was_exported
             an_imported_outcome_is_replayed

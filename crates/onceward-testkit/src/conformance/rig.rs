@@ -7,7 +7,7 @@ use onceward_core::{
     Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
     Lease, OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay,
     ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag,
-    Verdict,
+    UnknownCause, Verdict,
 };
 
 use super::Harness;
@@ -151,6 +151,10 @@ pub(super) fn outcome(text: &str) -> Outcome {
 
 pub(super) fn complete(text: &str) -> Settlement {
     Settlement::Complete(outcome(text))
+}
+
+pub(super) fn unknown() -> Settlement {
+    Settlement::Unknown(UnknownCause::Reported(None))
 }
 
 pub(super) const APPLIED: Fenced<()> = Fenced::Applied(());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onceward_core::{
     Begin, BeginError, DecisionLog, Ended, Engine, Fence, Fingerprint, Identity, Intent, Permit,
-    Reconciler, RecordId, Recovery, Rejection, Settled, Tag,
+    Reconciler, RecordId, Recovery, Rejection, Settled, Tag, UnknownCause,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -217,7 +217,7 @@ impl Node {
                 Answer::NoWord
             }
             None => {
-                let _lapses_otherwise = permit.unknown().await;
+                let _lapses_otherwise = permit.unknown(UnknownCause::Reported(None)).await;
                 Answer::NoWord
             }
         }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use onceward_core::{
     Begin, Content, Engine, Fingerprint, FullStore, Intent, Key, OnLapse, Outcome, Permit, Policy,
-    Rejection, Scope, Tag,
+    Rejection, Scope, Tag, UnknownCause,
 };
 use onceward_testkit::http::fixture::{Body, Fixture, refuse_anonymous};
 use parking_lot::Mutex;
@@ -241,7 +241,7 @@ impl Guard {
         let said = said.as_ref().and_then(|it| it.to_str().ok());
         let _settled = match said.unwrap_or(self.meaning_of(reply.status)) {
             "release" => permit.release().await,
-            "unknown" => permit.unknown().await,
+            "unknown" => permit.unknown(UnknownCause::Reported(None)).await,
             _ => permit.complete(self.outcome(&reply)).await,
         };
         let mut response = reply.into_response();

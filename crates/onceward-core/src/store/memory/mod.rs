@@ -242,6 +242,10 @@ impl StoreAdmin for MemoryStore {
             for (sum, count) in stats.by_state.iter_mut().zip(shard.by_state()) {
                 *sum += count;
             }
+            let now = self.clock.now();
+            for record in shard.open() {
+                stats.correct_open(record.state.lease_until(), record.updated_at, now);
+            }
         }
         Ok(stats)
     }

@@ -68,6 +68,11 @@ impl Shard {
         self.records.iter().map(|entry| &*entry.record)
     }
 
+    /// The records that are running or unknown.
+    pub(super) fn open(&self) -> impl Iterator<Item = &Record> {
+        self.index.open.iter().filter_map(|id| self.get(id))
+    }
+
     pub(super) fn size(&self) -> ShardSize {
         self.index.size
     }
@@ -163,6 +168,8 @@ impl Shard {
 struct Index {
     due: BTreeMap<u64, Vec<u64>>,
     by_state: [u64; StateName::ALL.len()],
+    /// Ids of the records that are running or unknown: few, and counted by their leases.
+    open: HashTable<RecordId>,
     size: ShardSize,
     /// The part of the size that the store's total includes.
     reported: ShardSize,
@@ -179,21 +186,26 @@ impl Index {
                 let old = &mut slot.get_mut().record;
                 self.leave(old);
                 self.enter(&record);
+                self.set_open(&record.id, old.state.is_open(), record.state.is_open());
                 *old = record;
             }
             (Next::Put(mut record), Entry::Vacant(slot)) => {
                 self.share_scope(&mut record);
                 self.enter(&record);
+                self.set_open(&record.id, false, record.state.is_open());
                 slot.insert(TableEntry { short: record.id.short(), record });
             }
             (Next::Stand(state, since), Entry::Occupied(mut slot)) => {
                 let record = &mut slot.get_mut().record;
                 self.leave(record);
+                self.set_open(&record.id, record.state.is_open(), state.is_open());
                 (record.state, record.updated_at) = (state, since);
                 self.enter(record);
             }
             (Next::Remove, Entry::Occupied(slot)) => {
-                self.leave(&slot.get().record);
+                let record = &slot.get().record;
+                self.leave(record);
+                self.set_open(&record.id, record.state.is_open(), false);
                 slot.remove();
             }
         }
@@ -213,6 +225,21 @@ impl Index {
         self.by_state[record.state.name() as usize] -= 1;
         self.size.records -= 1;
         self.size.bytes -= size(record);
+    }
+
+    /// Notes that a record began or ceased to be open.
+    fn set_open(&mut self, id: &RecordId, was: bool, is: bool) {
+        match (was, is) {
+            (false, true) => {
+                self.open.insert_unique(id.short(), *id, RecordId::short);
+            }
+            (true, false) => {
+                if let Ok(entry) = self.open.find_entry(id.short(), |open| open == id) {
+                    entry.remove();
+                }
+            }
+            (false, false) | (true, true) => {}
+        }
     }
 
     fn share_scope(&mut self, record: &mut Record) {

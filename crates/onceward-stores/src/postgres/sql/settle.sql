@@ -3,7 +3,8 @@
 -- index changes.
 --
 -- $1 id, $2 owner, $3 fence, $4 state, $5 keep in ms, $6 tombstone in ms, $7 content, $8 codec,
--- $9 body, $10 resource type, $11 resource id, $12 slack in ms, all arrays; $13 the channel.
+-- $9 body, $10 resource type, $11 resource id, $12 slack in ms, $13 cause, $14 status, $15 error
+-- code, all arrays; $16 the channel.
 WITH moment AS MATERIALIZED (SELECT date_trunc('milliseconds', clock_timestamp()) AS now),
 call AS MATERIALIZED (
     SELECT call.*,
@@ -13,10 +14,11 @@ call AS MATERIALIZED (
         now
     FROM moment, unnest(
         $1::bytea[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[],
-        $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[], $12::bigint[]
+        $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[], $12::bigint[],
+        $13::text[], $14::integer[], $15::text[]
     ) AS call (
         id, owner_token, fence, state, keep_ms, tombstone_ms, content, codec, body,
-        resource_type, resource_id, slack_ms
+        resource_type, resource_id, slack_ms, unknown_cause, http_status, error_code
     )
 )
 UPDATE {schema}.idempotency_record AS r SET
@@ -33,6 +35,9 @@ UPDATE {schema}.idempotency_record AS r SET
     response_body = call.body,
     resource_type = call.resource_type,
     resource_id = call.resource_id,
+    unknown_cause = call.unknown_cause,
+    http_status = call.http_status,
+    error_code = call.error_code,
     updated_at = call.now,
     version = r.version + 1
 FROM call
@@ -40,4 +45,4 @@ WHERE r.id = call.id AND r.owner_token = call.owner_token AND r.fence = call.fen
     AND (r.state = 'running' OR (r.state = 'unknown' AND call.state <> 'unknown'))
     AND NOT (r.taken_over AND call.state = 'released')
 RETURNING r.id, r.expires_at,
-    CASE WHEN r.awaited THEN pg_notify($13, encode(substring(r.id FOR 16), 'hex')) IS NULL END AS told
+    CASE WHEN r.awaited THEN pg_notify($16, encode(substring(r.id FOR 16), 'hex')) IS NULL END AS told

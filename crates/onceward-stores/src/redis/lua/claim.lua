@@ -71,12 +71,13 @@ if record.state == 'running' then
   if takeover and own then return late() end
   if takeover then return grant() end
   place(KEYS[3], 'unknown', 0, ARGV[8])
-  redis.call('HSET', KEYS[1], 'state', 'unknown', 'updated_at', digits(now))
+  redis.call('HSET', KEYS[1], 'state', 'unknown', 'unknown_cause', 'lapsed', 'updated_at', digits(now))
   redis.call('HDEL', KEYS[1], 'lease_until')
   return { 'unknown', record.operation }
 end
 
 if standing == 'unknown' then return { 'unknown', record.operation } end
 
-local it = redis.call('HMGET', KEYS[1], 'content', 'tag', 'outcome', 'resource_kind', 'resource_id')
-return { standing, record.operation, it[1], it[2], it[3], it[4], it[5] }
+local it = redis.call('HMGET', KEYS[1], 'content', 'tag', 'outcome', 'status', 'error_code',
+  'resource_kind', 'resource_id')
+return { standing, record.operation, unpack(it) }

@@ -1,8 +1,8 @@
--- The content of a bucket's index: the number of records of each state, due records, and a random
--- one.
+-- The content of a bucket's index: the number of records of each state, due records, a random one,
+-- and the running and unknown ones.
 --
 -- KEYS  index of a bucket: a sorted set of ids, by state and then by due time
--- ARGV  most due records to return
+-- ARGV  most due records to return, and `open` to return running and unknown ones, or nothing
 local now, left = clock(), tonumber(ARGV[1])
 local counts, due = {}, {}
 for state, position in pairs(PLACES) do
@@ -15,4 +15,9 @@ for state, position in pairs(PLACES) do
     left = left - #found
   end
 end
-return { counts, due, redis.call('ZRANDMEMBER', KEYS[1]) }
+local open = {}
+if ARGV[2] == 'open' then
+  local past = digits((PLACES.unknown + 1) * SPAN)
+  open = redis.call('ZRANGE', KEYS[1], '-inf', '(' .. past, 'BYSCORE')
+end
+return { counts, due, redis.call('ZRANDMEMBER', KEYS[1]), open }

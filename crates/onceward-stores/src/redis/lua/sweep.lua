@@ -19,6 +19,6 @@ if standing ~= 'expired' or record.state == 'expired' then return { 'same' } end
 -- `updated_at` stays, as the operation did not change.
 place(KEYS[2], 'expired', record.tombstone_until, ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'expired')
-redis.call('HDEL', KEYS[1], 'content', 'tag', 'outcome', 'resource_kind', 'resource_id', 'sketch',
-  'waited')
+redis.call('HDEL', KEYS[1], 'content', 'tag', 'outcome', 'status', 'error_code', 'resource_kind',
+  'resource_id', 'sketch', 'waited')
 return { 'tombstoned' }
