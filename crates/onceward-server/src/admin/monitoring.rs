@@ -39,8 +39,9 @@ impl Monitoring {
     }
 
     async fn metrics(&self) -> Response {
-        let stats = self.probe.stats().await;
-        let mut response = text(StatusCode::OK, self.metrics.text(stats.as_ref(), &self.engine));
+        let (stats, counted) = self.probe.stats().await;
+        let metrics = self.metrics.text(stats.as_ref(), counted, &self.engine);
+        let mut response = text(StatusCode::OK, metrics);
         let open = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(open));
         response

@@ -11,8 +11,11 @@ use tokio::time::{Instant, timeout};
 /// Time limit of a probe, longer than any call of a healthy store.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Time limit of a count, which goes on after the scrape that began it.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// Probes the store for operators. Counting may read every record, so it is done at most once in
-/// `every`.
+/// `every`, and takes at most a tenth of the time.
 #[derive(Clone)]
 pub(crate) struct StoreProbe {
     store: SharedStore,
@@ -50,15 +53,19 @@ pub(crate) async fn log_health(store: &dyn FullStore) {
 }
 
 /// The last count, and the earliest time of the next one.
-#[derive(Default)]
 struct LastCount {
     stats: Option<Stats>,
-    next: Option<Instant>,
+    /// The start of the process, if nothing has been counted.
+    counted_at: Instant,
+    counting: bool,
+    next: Instant,
 }
 
 impl StoreProbe {
     pub(crate) fn new(store: SharedStore, every: Duration) -> Self {
-        Self { store, every, last: Arc::default() }
+        let now = Instant::now();
+        let last = LastCount { stats: None, counted_at: now, counting: false, next: now };
+        Self { store, every, last: Arc::new(Mutex::new(last)) }
     }
 
     /// Checks that the store answers and grants claims. Reads a record id that no key has.
@@ -71,24 +78,35 @@ impl StoreProbe {
         }
     }
 
-    /// Record counts, from now or from the last count.
-    pub(crate) async fn stats(&self) -> Option<Stats> {
-        if self.is_due()
-            && let Ok(Ok(stats)) = timeout(PROBE_TIMEOUT, self.store.stats()).await
-        {
-            self.last.lock().stats = Some(stats);
+    /// Record counts, from now or from the last count, and how old they are.
+    pub(crate) async fn stats(&self) -> (Option<Stats>, Duration) {
+        if self.begins_count() {
+            let counting = tokio::spawn(self.clone().count());
+            let _it_goes_on_if_late = timeout(PROBE_TIMEOUT, counting).await;
         }
-        self.last.lock().stats.clone()
+        let last = self.last.lock();
+        (last.stats.clone(), last.counted_at.elapsed())
     }
 
-    /// Returns true to one caller per `every`, which then counts.
-    fn is_due(&self) -> bool {
-        let (mut last, now) = (self.last.lock(), Instant::now());
-        let due = last.next.is_none_or(|next| next <= now);
-        if due {
-            last.next = Some(now + self.every);
-        }
+    /// Returns true to one caller when a count is due.
+    fn begins_count(&self) -> bool {
+        let mut last = self.last.lock();
+        let due = !last.counting && last.next <= Instant::now();
+        last.counting |= due;
         due
+    }
+
+    async fn count(self) {
+        let begun = Instant::now();
+        let counted = timeout(COUNT_TIMEOUT, self.store.stats()).await;
+        let rest = self.every.max(begun.elapsed() * 9);
+        let mut last = self.last.lock();
+        (last.counting, last.next) = (false, Instant::now() + rest);
+        match counted {
+            Ok(Ok(stats)) => (last.stats, last.counted_at) = (Some(stats), Instant::now()),
+            Ok(Err(error)) => tracing::warn!(%error, "the records could not be counted"),
+            Err(_late) => tracing::warn!("the records could not be counted in {COUNT_TIMEOUT:?}"),
+        }
     }
 }
 
@@ -116,12 +134,27 @@ mod tests {
     async fn records_are_counted_no_more_often_than_allowed() {
         let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
         let probe = StoreProbe::new(store.clone(), Duration::from_secs(60));
-        assert!(probe.stats().await.is_some());
+        assert!(probe.stats().await.0.is_some());
         store.on_every(Call::Admin, Fault::Hang);
         let begun = Instant::now();
-        assert!(probe.stats().await.is_some());
+        assert!(probe.stats().await.0.is_some());
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        tokio::time::sleep(Duration::from_secs(61)).await;
-        assert!(probe.stats().await.is_some(), "the last count");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_count_holds_up_one_scrape_and_goes_on() {
+        let store = Arc::new(FaultyStore::over_memory(ManualClock::new()));
+        let probe = StoreProbe::new(store.clone(), Duration::from_secs(60));
+        store.on_next(1, Call::Admin, Fault::Hang);
+        let begun = Instant::now();
+        assert_eq!(probe.stats().await.0, None, "nothing is counted yet");
+        let waited = begun.elapsed();
+        assert_eq!(probe.stats().await, (None, waited), "the next scrape does not wait");
+        tokio::time::sleep(COUNT_TIMEOUT * 2).await;
+        assert_eq!(probe.stats().await.0, None, "a store that was slow rests");
+        tokio::time::sleep(COUNT_TIMEOUT * 9).await;
+        let (stats, age) = probe.stats().await;
+        assert!(stats.is_some());
+        assert_eq!(age, Duration::ZERO);
     }
 }

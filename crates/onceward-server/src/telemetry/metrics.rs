@@ -1,6 +1,7 @@
 //! Prometheus metrics of the program, described in `docs/metrics.md`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onceward_core::{Clock as _, Engine, Meters, StateName, Stats, SystemAmbient};
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ pub(crate) struct Metrics {
     pub(crate) requests: Arc<onceward_http::Metrics>,
     active: Family<[(&'static str, String); 1], Gauge>,
     active_bytes: Gauge,
+    count_age: Gauge,
 }
 
 impl Metrics {
@@ -24,19 +26,24 @@ impl Metrics {
         let mut registry = Registry::default();
         let store = Meters::register(&mut registry);
         let requests = onceward_http::Metrics::register(&mut registry);
-        let (active, active_bytes) = (Family::default(), Gauge::default());
+        let (active, active_bytes, count_age) =
+            (Family::default(), Gauge::default(), Gauge::default());
         registry.register("idempotency_records_active", "Records by state", Family::clone(&active));
         registry.register(
             "idempotency_records_bytes",
             "Bytes of all records",
             active_bytes.clone(),
         );
-        Arc::new(Self { registry: Mutex::new(registry), store, requests, active, active_bytes })
+        let help = "Time since the records were counted";
+        registry.register("onceward_record_count_age_seconds", help, count_age.clone());
+        let registry = Mutex::new(registry);
+        Arc::new(Self { registry, store, requests, active, active_bytes, count_age })
     }
 
-    /// Renders the text that Prometheus scrapes.
-    pub(crate) fn text(&self, stats: Option<&Stats>, engine: &Engine) -> String {
+    /// Renders the text that Prometheus scrapes. The counts of records are `counted` old.
+    pub(crate) fn text(&self, stats: Option<&Stats>, counted: Duration, engine: &Engine) -> String {
         self.requests.refresh(engine);
+        self.count_age.set(i64::try_from(counted.as_secs()).unwrap_or(i64::MAX));
         if let Some(stats) = stats {
             for state in StateName::ALL {
                 let count = stats.by_state[state as usize];
