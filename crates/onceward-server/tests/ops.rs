@@ -23,7 +23,8 @@ const TABLE: &str = include_str!("../../../docs/metrics.md");
 
 /// True for a name of Onceward's metrics.
 fn is_ours(word: &str) -> bool {
-    ["idempotency_", "onceward_store", "onceward_cleanup"].iter().any(|it| word.starts_with(it))
+    let prefixes = ["idempotency_", "onceward_store", "onceward_cleanup", "onceward_record"];
+    prefixes.iter().any(|it| word.starts_with(it))
 }
 
 /// The names in a text that look like Onceward's metrics.

@@ -81,7 +81,8 @@ async fn claims_settlements_replays_and_decisions_are_counted_by_operation() {
             r#"idempotency_recovery_total{operation="charge",status="did_not_happen"} 1"#,
             r#"onceward_store_calls_total{store="embedded",call="settle",result="stale"} 1"#,
             r#"idempotency_records_active{state="running"} 0"#,
-            r#"idempotency_records_active{state="completed"} 1"#,
+            // The operator's decision is a record too.
+            r#"idempotency_records_active{state="completed"} 2"#,
             r#"idempotency_records_active{state="failed"} 1"#,
             r#"idempotency_records_active{state="released"} 2"#,
             r#"idempotency_records_active{state="unknown"} 0"#,
