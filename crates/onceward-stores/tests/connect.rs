@@ -214,8 +214,9 @@ mod postgres {
         works(&connect(&other).await.unwrap()).await;
 
         let url = format!("{}?schema=missing&migrate=false", server.url());
-        let text = "the schema `missing` has version 0, this release needs 3: run the migration";
-        assert_eq!(refused(&url).await, text);
+        let text = refused(&url).await;
+        let outdated = "the schema `missing` has version 0, this release needs ";
+        assert!(text.starts_with(outdated) && text.ends_with(": run the migration"), "{text}");
     }
 
     #[tokio::test]
