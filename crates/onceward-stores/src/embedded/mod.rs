@@ -79,9 +79,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, Health, Imported, Lease, Page, Purged, Query,
-    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
-    StoreError, StoreErrorKind, SystemAmbient,
+    Claim, ClaimRequest, Clock, Effect, Fenced, Fingerprint, Health, Imported, Lease, Page, Purged,
+    Query, Record, RecordId, RenewRequest, Replay, ResolveRequest, SettleRequest, Stats, Store,
+    StoreAdmin, StoreError, StoreErrorKind, SystemAmbient,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -327,6 +327,17 @@ impl Store for EmbeddedStore {
 
     async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
         self.send(|answer| Job::Settle(Box::new(request.clone()), answer)).await
+    }
+
+    /// A read of the tree, as in `claim`.
+    fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
+        self.shared.check().ok()?;
+        let Decoded { record, .. } = self.shared.read(id).ok()??;
+        machine::recall(&record, fingerprint, self.shared.clock.now())
+    }
+
+    fn recalls(&self) -> bool {
+        true
     }
 }
 
