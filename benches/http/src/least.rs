@@ -31,10 +31,10 @@ type Name = (String, String);
 #[derive(Default)]
 pub(crate) struct Table {
     hasher: RandomState,
-    shards: [Mutex<HashMap<Name, Known>>; SHARDS],
+    shards: [Mutex<HashMap<Name, StoredReply>>; SHARDS],
 }
 
-struct Known {
+struct StoredReply {
     request: [u8; 32],
     /// `None` while it runs.
     reply: Option<Reply>,
@@ -48,7 +48,7 @@ struct Reply {
 }
 
 impl Table {
-    fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, Known>> {
+    fn shard(&self, name: &Name) -> MutexGuard<'_, HashMap<Name, StoredReply>> {
         let shard = self.hasher.hash_one(name) as usize % SHARDS;
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,7 +57,7 @@ impl Table {
     fn begin(&self, name: &Name, request: [u8; 32]) -> Result<Option<Reply>, StatusCode> {
         match self.shard(name).entry(name.clone()) {
             Entry::Vacant(free) => {
-                free.insert(Known { request, reply: None });
+                free.insert(StoredReply { request, reply: None });
                 Ok(None)
             }
             Entry::Occupied(known) if known.get().request != request => {

@@ -1,4 +1,4 @@
-//! What the record of a request keeps for operators: causes, statuses and error codes.
+//! The fields of a request's record for operators: causes, statuses and error codes.
 
 mod common;
 

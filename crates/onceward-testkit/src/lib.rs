@@ -9,7 +9,7 @@
 //! - `events` (feature `events`): the suite for sinks of events, and the checker of deliveries.
 //! - `http` (feature `http`): the black-box suite for any server that claims to support the
 //!   Idempotency-Key header.
-//! - [`life`]: child processes that are killed in the middle of their work.
+//! - [`killed_process`]: child processes that are killed in the middle of their work.
 //! - [`history`]: what happened in a run, and the invariants that must hold of it.
 //!
 //! Nothing here is ever linked into a user's build.
@@ -23,7 +23,7 @@ pub mod faulty;
 pub mod history;
 #[cfg(feature = "http")]
 pub mod http;
-pub mod life;
+pub mod killed_process;
 pub mod model;
 pub mod open_store;
 pub mod proxy;

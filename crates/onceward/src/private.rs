@@ -19,7 +19,7 @@ pub const ANYONE: &str = "-";
     message = "an idempotent function returns `Result<T, E>`, not `{Self}`",
     label = "this is not a `Result`"
 )]
-pub trait Answer {
+pub trait ResultLike {
     /// The success.
     type Value;
     /// The error.
@@ -30,7 +30,7 @@ pub trait Answer {
     fn from_result(result: Result<Self::Value, Self::Error>) -> Self;
 }
 
-impl<T, E> Answer for Result<T, E> {
+impl<T, E> ResultLike for Result<T, E> {
     type Value = T;
     type Error = E;
 
@@ -144,7 +144,7 @@ pub async fn run<R, F, W>(
     classify: Classify<R::Error>,
 ) -> R
 where
-    R: Answer + 'static,
+    R: ResultLike + 'static,
     R::Value: Stored + Send + 'static,
     R::Error: Stored + FromRefused + Send + 'static,
     F: FnOnce(Grant) -> W,
@@ -165,7 +165,7 @@ pub async fn run_inline<R, F, W>(
     classify: Classify<R::Error>,
 ) -> R
 where
-    R: Answer,
+    R: ResultLike,
     R::Value: Stored,
     R::Error: Stored + FromRefused,
     F: FnOnce(Grant) -> W,
@@ -180,7 +180,7 @@ where
 }
 
 /// Returns the block's result with the classification of its error.
-async fn classified<R: Answer>(
+async fn classified<R: ResultLike>(
     work: impl Future<Output = R>,
     classify: Classify<R::Error>,
 ) -> Result<R::Value, Failure<R::Error>> {
@@ -192,7 +192,7 @@ async fn classified<R: Answer>(
     })
 }
 
-fn answer<R: Answer>(result: Result<Done<R::Value>, RunError<R::Error>>) -> R
+fn answer<R: ResultLike>(result: Result<Done<R::Value>, RunError<R::Error>>) -> R
 where
     R::Error: FromRefused,
 {

@@ -1,4 +1,4 @@
-//! What the layer reports about requests: events and metrics, spans for traces, log lines.
+//! Reports about requests: events and metrics, spans for traces, log lines.
 
 mod event;
 pub(crate) mod log;

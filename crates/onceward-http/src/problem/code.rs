@@ -118,7 +118,7 @@ impl Code {
         self.row().title
     }
 
-    /// What to do, if that is the same for every request; else empty.
+    /// The fix, if that is the same for every request; else empty.
     pub const fn detail(self) -> &'static str {
         self.row().detail
     }

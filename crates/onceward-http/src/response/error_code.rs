@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::body::decode;
 
-/// Largest body that is searched. Error bodies are small, and nobody waits long for this.
+/// Largest body that is searched. Error bodies are small, and the search must not delay a response.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// The members of an error body that may have a code.

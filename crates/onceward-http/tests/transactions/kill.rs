@@ -9,7 +9,7 @@ use std::io::Write as _;
 use onceward_core::StateName;
 use onceward_services::Server;
 use onceward_stores::postgres::{Schema, Settings};
-use onceward_testkit::life::Life;
+use onceward_testkit::killed_process::KilledProcess;
 
 use super::shop::{Shop, eventually, plain, settings, shared};
 
@@ -19,7 +19,7 @@ const TASKS: usize = 6;
 /// Runs only in the child: orders without end, and prints the responses.
 #[test]
 fn child() {
-    let Some((place, life)) = Life::of_this_process() else { return };
+    let Some((place, life)) = KilledProcess::of_this_process() else { return };
     let place = place.into_string().unwrap();
     let (url, schema) = place.split_once(' ').unwrap();
     let settings = Settings { schema: Schema::new(schema).unwrap(), ..settings() };
@@ -65,7 +65,7 @@ async fn rows_and_records_agree_when_our_process_is_killed() {
     let shop = Shop::open(server.url(), settings).await;
     let mut said = Vec::new();
     for life in 0..kills {
-        Life::live_and_die(CHILD, &place, life, &mut said);
+        KilledProcess::run_and_kill(CHILD, &place, life, &mut said);
         has_noticed(server, &name).await;
         agree(&shop, &said).await;
     }

@@ -16,7 +16,7 @@ use super::{Config, QuotaLimits, ScopeSource, Seconds, Store, StoreKind};
 pub struct Warning {
     /// The setting with its section, such as `defaults.ttl`.
     pub setting: String,
-    /// What can happen, and what to do.
+    /// The possible consequence, and the fix.
     pub why: String,
 }
 

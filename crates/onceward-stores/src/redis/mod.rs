@@ -280,7 +280,7 @@ struct Decision<'a> {
     retention: Retention,
 }
 
-/// What a settlement writes beside the state.
+/// The fields that a settlement writes beside the state.
 #[derive(Clone, Copy)]
 enum DecisionContent<'a> {
     Outcome(&'a Outcome),

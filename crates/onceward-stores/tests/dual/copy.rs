@@ -13,7 +13,7 @@ use onceward_stores::{DifferenceKind, copy, verify};
 
 use super::common::{DAY, complete, granted, id, kills, outcome, replay, settle};
 use crate::embedded::common::small;
-use crate::lives::Life;
+use crate::lives::KilledProcess;
 use crate::postgres::common::{plain, shared as postgres, small as settings};
 
 const RECORDS: usize = 600;
@@ -138,7 +138,7 @@ fn directories(place: &Path) -> [Arc<EmbeddedStore>; 2] {
 /// Runs only in the child: copies, and reports every page.
 #[test]
 fn child() {
-    let Some((place, _)) = Life::of_this_process() else { return };
+    let Some((place, _)) = KilledProcess::of_this_process() else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let [from, to] = directories(Path::new(&place));
@@ -158,7 +158,7 @@ async fn a_copy_that_was_killed_is_whole_when_it_is_made_again() {
     drop(from);
     let mut halves = 0;
     for life in 0..kills(3) {
-        let child = Life::begin(CHILD, place.path(), life);
+        let child = KilledProcess::begin(CHILD, place.path(), life);
         child.wait_until_it_works();
         std::thread::sleep(Duration::from_micros(rand::random::<u64>() % 3_000));
         child.kill();

@@ -11,7 +11,7 @@ use onceward_stores::embedded::{EmbeddedStore, OpenError, Settings, verify};
 
 use super::common::{complete, replay, small};
 use crate::calls::kills;
-use crate::lives::{Ledger, Life, assert_held, look, work};
+use crate::lives::{KilledProcess, Ledger, assert_held, look, work};
 
 const CHILD: &str = "embedded::kill::child";
 
@@ -23,7 +23,7 @@ fn settings() -> Settings {
 /// Runs only in the child: claims, has its effect, completes, and reports each step.
 #[test]
 fn child() {
-    let Some((directory, life)) = Life::of_this_process() else { return };
+    let Some((directory, life)) = KilledProcess::of_this_process() else { return };
     let open = async { EmbeddedStore::open(directory, settings()).unwrap() };
     work(open, life, Duration::from_secs(30), Duration::from_millis(5));
 }
@@ -42,7 +42,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let mut ledger = Ledger::default();
     for life in 0..kills {
-        Life::live_and_die(CHILD, directory.path(), life, &mut ledger);
+        KilledProcess::run_and_kill(CHILD, directory.path(), life, &mut ledger);
         // Most lives continue without a check in between, as they would in production.
         if life % 4 != 3 {
             look_into(directory.path(), life, &mut ledger).await;
@@ -61,7 +61,7 @@ async fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
 async fn a_directory_that_another_process_has_open_is_refused_until_that_one_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     complete(&EmbeddedStore::open(directory.path(), settings()).unwrap(), "key", "done").await;
-    let other = Life::begin(CHILD, directory.path(), 0);
+    let other = KilledProcess::begin(CHILD, directory.path(), 0);
     other.wait_until_it_works();
     let refused = EmbeddedStore::open(directory.path(), settings()).unwrap_err();
     assert!(matches!(refused, OpenError::Locked { .. }), "{refused}");

@@ -4,17 +4,17 @@ mod ledger;
 mod worker;
 
 use onceward_core::StoreAdmin;
-use onceward_testkit::life::Hear;
+use onceward_testkit::killed_process::CollectOutput;
 
 use self::ledger::after_life;
 use crate::calls::id;
 
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::worker::work;
-pub(crate) use onceward_testkit::life::Life;
+pub(crate) use onceward_testkit::killed_process::KilledProcess;
 
-impl Hear for Ledger {
-    fn hear(&mut self, line: &str) {
+impl CollectOutput for Ledger {
+    fn line(&mut self, line: &str) {
         Ledger::hear(self, line);
     }
 }

@@ -11,7 +11,7 @@ use onceward_stores::postgres::{PostgresStore, Schema, Settings};
 
 use super::common::{fresh_schema, plain, sessions_have_ended, shared, small};
 use crate::calls::kills;
-use crate::lives::{Ledger, Life, assert_held, look, work};
+use crate::lives::{KilledProcess, Ledger, assert_held, look, work};
 use crate::load::Load;
 
 const CHILD: &str = "postgres::kill::child";
@@ -21,7 +21,7 @@ const LEASE: Duration = Duration::from_millis(700);
 /// Runs only in the child: claims, has its effect, completes, and reports each step.
 #[test]
 fn child() {
-    let Some((place, life)) = Life::of_this_process() else { return };
+    let Some((place, life)) = KilledProcess::of_this_process() else { return };
     let place = place.into_string().unwrap();
     let (url, schema) = place.split_once(' ').unwrap();
     let settings = Settings { schema: Schema::new(schema).unwrap(), ..small() };
@@ -39,7 +39,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let (client, name) = (plain(server.url()).await, schema.to_string());
     let mut ledger = Ledger::default();
     for life in 0..kills {
-        Life::live_and_die(CHILD, &place, life, &mut ledger);
+        KilledProcess::run_and_kill(CHILD, &place, life, &mut ledger);
         sessions_have_ended(&client, &name).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;

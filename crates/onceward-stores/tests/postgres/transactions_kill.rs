@@ -14,7 +14,7 @@ use onceward_stores::postgres::{PostgresStore, Schema, Settings, Transactions};
 use super::common::{fresh_schema, plain, sessions_have_ended, shared, small};
 use super::transactions::intent;
 use crate::calls::kills;
-use crate::lives::Life;
+use crate::lives::KilledProcess;
 
 const CHILD: &str = "postgres::transactions_kill::child";
 const TASKS: u32 = 6;
@@ -22,7 +22,7 @@ const TASKS: u32 = 6;
 /// Runs only in the child: pays until it is killed, and reports the results.
 #[test]
 fn child() {
-    let Some((place, life)) = Life::of_this_process() else { return };
+    let Some((place, life)) = KilledProcess::of_this_process() else { return };
     let place = place.into_string().unwrap();
     let (url, schema) = place.split_once(' ').unwrap();
     let settings = Settings { schema: Schema::new(schema).unwrap(), ..small() };
@@ -80,7 +80,7 @@ async fn rows_and_records_agree_when_our_process_is_killed() {
     let place = format!("{}?application_name={name} {schema}", server.url());
     let mut said: Vec<String> = Vec::new();
     for life in 0..kills {
-        Life::live_and_die(CHILD, &place, life, &mut said);
+        KilledProcess::run_and_kill(CHILD, &place, life, &mut said);
         sessions_have_ended(&client, &name).await;
         agree(&store, &client, &schema, &said).await;
     }

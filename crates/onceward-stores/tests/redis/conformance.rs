@@ -19,12 +19,12 @@ use crate::sealed::common::SealedOver;
 
 /// The kind of server to open stores on.
 #[derive(Clone, Copy)]
-enum Place {
+enum ServerKind {
     Server(&'static Server),
     Cluster(&'static RedisCluster),
 }
 
-impl Place {
+impl ServerKind {
     async fn open(self, settings: Settings) -> RedisStore {
         match self {
             Self::Server(server) => RedisStore::open(server.url(), settings).await.unwrap(),
@@ -42,17 +42,17 @@ impl Place {
 
 /// Time passes by making records older.
 pub(crate) struct Aged {
-    place: Place,
+    place: ServerKind,
     settings: Settings,
 }
 
 impl Aged {
     pub(crate) fn server() -> Option<Self> {
-        Some(Self { place: Place::Server(shared()?), settings: settings() })
+        Some(Self { place: ServerKind::Server(shared()?), settings: settings() })
     }
 
     fn cluster() -> Option<Self> {
-        Some(Self { place: Place::Cluster(shared_cluster()?), settings: settings() })
+        Some(Self { place: ServerKind::Cluster(shared_cluster()?), settings: settings() })
     }
 
     async fn store(&self) -> RedisStore {
@@ -75,7 +75,7 @@ impl Harness for Aged {
     }
 }
 
-struct RealTime(Place);
+struct RealTime(ServerKind);
 
 #[async_trait]
 impl Harness for RealTime {
@@ -101,7 +101,7 @@ mod on_a_server {
 mod on_a_servers_own_clock {
     use super::*;
 
-    onceward_testkit::store_conformance!(or_skip shared().map(|it| RealTime(Place::Server(it))));
+    onceward_testkit::store_conformance!(or_skip shared().map(|it| RealTime(ServerKind::Server(it))));
 }
 
 mod on_a_cluster {
@@ -118,7 +118,7 @@ mod sealed {
 
 /// Runs random sequences one after the other on a server of their own, which is flushed in between:
 /// making records older visits all of them.
-async fn compare(place: Place, cases: usize) {
+async fn compare(place: ServerKind, cases: usize) {
     let mut runner = TestRunner::default();
     let sequences = model::sequences(60);
     for _ in 0..cases {
@@ -140,12 +140,12 @@ async fn a_server_answers_as_the_truth_table_does() {
     let Some(server) = onceward_services::redis() else { return };
     tell(&server, &["CONFIG", "SET", "appendonly", "yes"]);
     let server: &'static Server = Box::leak(Box::new(server));
-    compare(Place::Server(server), if long() { 2_000 } else { 60 }).await;
+    compare(ServerKind::Server(server), if long() { 2_000 } else { 60 }).await;
 }
 
 #[tokio::test]
 async fn a_cluster_answers_as_the_truth_table_does() {
     let Some(cluster) = onceward_services::redis_cluster() else { return };
     let cluster: &'static RedisCluster = Box::leak(Box::new(cluster));
-    compare(Place::Cluster(cluster), if long() { 500 } else { 15 }).await;
+    compare(ServerKind::Cluster(cluster), if long() { 500 } else { 15 }).await;
 }

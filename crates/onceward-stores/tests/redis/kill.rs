@@ -10,7 +10,7 @@ use onceward_services::{Redis, or_skip};
 use onceward_stores::redis::{RedisStore, Settings};
 
 use super::common::{kills, settings};
-use crate::lives::{Ledger, Life, assert_held, look, work};
+use crate::lives::{KilledProcess, Ledger, assert_held, look, work};
 use crate::load::Load;
 
 const CHILD: &str = "redis::kill::child";
@@ -24,7 +24,7 @@ fn lasting() -> Settings {
 /// Runs only in the child: claims, has its effect, completes, and reports each step.
 #[test]
 fn child() {
-    let Some((url, life)) = Life::of_this_process() else { return };
+    let Some((url, life)) = KilledProcess::of_this_process() else { return };
     let url = url.into_string().unwrap();
     let open = async { RedisStore::open(&url, lasting()).await.unwrap() };
     work(open, life, LEASE, Duration::from_millis(50));
@@ -36,7 +36,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let store = RedisStore::open(server.url(), lasting()).await.unwrap();
     let (mut ledger, kills) = (Ledger::default(), kills(8));
     for life in 0..kills {
-        Life::live_and_die(CHILD, server.url(), life, &mut ledger);
+        KilledProcess::run_and_kill(CHILD, server.url(), life, &mut ledger);
         // All leases have lapsed when the next life begins.
         tokio::time::sleep(LEASE).await;
         if life % 4 == 2 {

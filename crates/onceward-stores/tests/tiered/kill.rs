@@ -7,7 +7,7 @@ use onceward_stores::postgres::{PostgresStore, Schema, Settings};
 use onceward_stores::tiered::{self, TieredStore};
 
 use crate::calls::kills;
-use crate::lives::{Ledger, Life, assert_held, look, work};
+use crate::lives::{KilledProcess, Ledger, assert_held, look, work};
 use crate::postgres::common::{fresh_name, fresh_schema, plain, sessions_have_ended, small};
 
 const CHILD: &str = "tiered::kill::child";
@@ -27,7 +27,7 @@ async fn open(place: &str) -> TieredStore {
 /// Runs only in the child.
 #[test]
 fn child() {
-    let Some((place, life)) = Life::of_this_process() else { return };
+    let Some((place, life)) = KilledProcess::of_this_process() else { return };
     let place = place.into_string().unwrap();
     work(async { open(&place).await }, life, LEASE, Duration::from_millis(50));
 }
@@ -42,7 +42,7 @@ async fn nothing_acknowledged_is_lost_when_our_process_is_killed() {
     let store = open(&format!("{url} {redis} {schema} {prefix}")).await;
     let (client, mut ledger) = (plain(url).await, Ledger::default());
     for life in 0..kills {
-        Life::live_and_die(CHILD, &place, life, &mut ledger);
+        KilledProcess::run_and_kill(CHILD, &place, life, &mut ledger);
         sessions_have_ended(&client, schema.as_str()).await;
         look(&store, life, &mut ledger).await;
         tokio::time::sleep(LEASE).await;

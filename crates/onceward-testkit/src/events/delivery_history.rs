@@ -10,7 +10,7 @@ use std::fmt;
 
 /// An event as its publisher or a consumer knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct ObservedEvent {
     /// Its id.
     pub id: String,
     /// Its aggregate.
@@ -23,12 +23,12 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub struct DeliveryHistory {
     /// Events of committed transactions; those of one aggregate in the order of their commits.
-    pub committed: Vec<Known>,
+    pub committed: Vec<ObservedEvent>,
     /// Events whose transaction may have been committed, since the answer was lost. They stand in
     /// `committed` too.
     pub perhaps_committed: BTreeSet<String>,
     /// Deliveries, those of one aggregate in the order of the consumer.
-    pub delivered: Vec<Known>,
+    pub delivered: Vec<ObservedEvent>,
 }
 
 /// A broken invariant.
@@ -139,9 +139,9 @@ impl DeliveryHistory {
 mod tests {
     use super::*;
 
-    fn known(id: &str) -> Known {
+    fn known(id: &str) -> ObservedEvent {
         let aggregate = id[..1].to_owned();
-        Known { id: id.to_owned(), aggregate, content: id.as_bytes().to_vec() }
+        ObservedEvent { id: id.to_owned(), aggregate, content: id.as_bytes().to_vec() }
     }
 
     fn history(committed: &[&str], delivered: &[&str]) -> DeliveryHistory {

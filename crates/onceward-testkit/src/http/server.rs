@@ -53,11 +53,11 @@ impl Drop for Server {
 /// [`Trouble::Crash`](super::Trouble::Crash). It runs on one thread and a runtime of its own.
 pub struct MortalServer {
     address: SocketAddr,
-    live: Box<dyn Fn(StdListener) -> Life + Send + Sync>,
-    life: Mutex<Option<Life>>,
+    live: Box<dyn Fn(StdListener) -> RunningServer + Send + Sync>,
+    life: Mutex<Option<RunningServer>>,
 }
 
-struct Life {
+struct RunningServer {
     end: oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
 }
@@ -73,7 +73,7 @@ impl MortalServer {
             let (end, ended) = oneshot::channel();
             let handler = Arc::clone(&handler);
             let thread = thread::spawn(move || live(protocol, listener, handler(), ended));
-            Life { end, thread }
+            RunningServer { end, thread }
         };
         let listener = listen(0)?;
         let address = listener.local_addr()?;
@@ -88,7 +88,7 @@ impl MortalServer {
     pub async fn crash(&self) {
         let life = self.life.lock().take();
         let (port, ending) =
-            (self.address.port(), tokio::task::spawn_blocking(|| life.map(Life::end)));
+            (self.address.port(), tokio::task::spawn_blocking(|| life.map(RunningServer::end)));
         ending.await.expect("the server's thread ends");
         let listener = listen(port).expect("the port is free again");
         *self.life.lock() = Some((self.live)(listener));
@@ -114,7 +114,7 @@ impl std::fmt::Debug for MortalServer {
     }
 }
 
-impl Life {
+impl RunningServer {
     fn end(self) {
         // Fails only if the thread has ended already.
         self.end.send(()).ok();

@@ -93,14 +93,14 @@ impl Default for Settings {
 #[derive(Clone)]
 pub(crate) struct Guard {
     engine: Engine,
-    kept: Arc<Kept>,
+    kept: Arc<SurvivingState>,
     fixture: Fixture,
     settings: Settings,
 }
 
 /// State that survives a restart, like the store.
 #[derive(Default)]
-struct Kept {
+struct SurvivingState {
     replies: Mutex<Vec<Reply>>,
     flooded: Mutex<HashSet<String>>,
 }

@@ -14,25 +14,25 @@ const LIFE: &str = "ONCEWARD_KILL_LIFE";
 /// A child process, from its start until it is killed, with its output: lines that begin with
 /// `@ `.
 #[derive(Debug)]
-pub struct Life {
+pub struct KilledProcess {
     child: Child,
-    began: Receiver<()>,
-    said: JoinHandle<Vec<String>>,
+    first_line: Receiver<()>,
+    output_lines: JoinHandle<Vec<String>>,
 }
 
 /// Collects the output of a process that was killed.
-pub trait Hear {
+pub trait CollectOutput {
     /// Takes one line.
-    fn hear(&mut self, line: &str);
+    fn line(&mut self, line: &str);
 }
 
-impl Hear for Vec<String> {
-    fn hear(&mut self, line: &str) {
+impl CollectOutput for Vec<String> {
+    fn line(&mut self, line: &str) {
         self.push(line.to_owned());
     }
 }
 
-impl Life {
+impl KilledProcess {
     /// The argument and the number of this process, if it is a child.
     ///
     /// # Panics
@@ -48,7 +48,12 @@ impl Life {
     /// # Panics
     ///
     /// As [`begin`](Self::begin) and [`kill`](Self::kill).
-    pub fn live_and_die(test: &str, place: impl AsRef<OsStr>, life: u32, ledger: &mut impl Hear) {
+    pub fn run_and_kill(
+        test: &str,
+        place: impl AsRef<OsStr>,
+        life: u32,
+        ledger: &mut impl CollectOutput,
+    ) {
         let child = Self::begin(test, place, life);
         // Most are killed after their first line, some before it, while they open the store.
         if life % 8 != 7 {
@@ -56,7 +61,7 @@ impl Life {
         }
         std::thread::sleep(Duration::from_micros(rand::random::<u64>() % 120_000));
         for line in child.kill() {
-            ledger.hear(&line);
+            ledger.line(&line);
         }
     }
 
@@ -72,8 +77,8 @@ impl Life {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        let (first, began) = channel();
-        let said = std::thread::spawn(move || {
+        let (first, first_line) = channel();
+        let output_lines = std::thread::spawn(move || {
             let mut lines = Vec::new();
             for line in output.split(b'\n').map_while(Result::ok) {
                 if line.starts_with(b"@ ") {
@@ -83,7 +88,7 @@ impl Life {
             }
             lines
         });
-        Self { child, began, said }
+        Self { child, first_line, output_lines }
     }
 
     /// Waits for its first line.
@@ -92,7 +97,7 @@ impl Life {
     ///
     /// If there is none within a minute.
     pub fn wait_until_it_works(&self) {
-        self.began.recv_timeout(Duration::from_secs(60)).expect("the child begins to work");
+        self.first_line.recv_timeout(Duration::from_secs(60)).expect("the child begins to work");
     }
 
     /// Kills it, and returns its output.
@@ -104,6 +109,6 @@ impl Life {
         assert!(self.child.try_wait().unwrap().is_none(), "the child died by itself");
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.said.join().unwrap()
+        self.output_lines.join().unwrap()
     }
 }
