@@ -3,17 +3,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
+use axum::{Extension, Router};
 use axum_idempotent::{IdempotentLayer, IdempotentOptions};
 use deadpool_postgres::Pool;
 use idempotent::middleware::IdempotencyLayer;
-use onceward_core::{Engine, MemoryLimits, MemoryStore, SystemAmbient};
+use onceward_core::{Engine, FullStore, MemoryLimits, MemoryStore, SystemAmbient};
 use onceward_http::{Onceward, Operation, Source};
+use onceward_stores::embedded::{EmbeddedStore, Settings};
 use ruts::store::moka::MokaStore;
 use ruts::{CookieOptions, SessionLayer};
 use tower_cookies::CookieManagerLayer;
@@ -40,6 +41,8 @@ pub(crate) enum Subject {
     Least,
     /// onceward-http on onceward-core's memory store
     Onceward,
+    /// onceward-http on the embedded store, whose writer runs in a thread of its own
+    OncewardEmbedded,
     /// axum-idempotent on ruts sessions in moka
     AxumIdempotent,
     /// idempotent's tower layer on its memory store
@@ -47,16 +50,17 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Bare,
         Self::Onceward,
+        Self::OncewardEmbedded,
         Self::AxumIdempotent,
         Self::Idempotent,
         Self::Holding,
         Self::Least,
     ];
 
-    /// Those with a layer.
+    /// The subjects with a layer, on the network.
     pub(crate) const LAYERED: [Self; 5] =
         [Self::Onceward, Self::AxumIdempotent, Self::Idempotent, Self::Holding, Self::Least];
 
@@ -68,7 +72,8 @@ impl Subject {
     pub(crate) fn guards(self) -> bool {
         match self {
             Self::Bare | Self::Holding => false,
-            Self::Least | Self::Onceward | Self::AxumIdempotent | Self::Idempotent => true,
+            Self::Least | Self::Onceward | Self::OncewardEmbedded => true,
+            Self::AxumIdempotent | Self::Idempotent => true,
         }
     }
 
@@ -79,6 +84,7 @@ impl Subject {
             Self::Holding => "holding",
             Self::Least => "least",
             Self::Onceward => "onceward",
+            Self::OncewardEmbedded => "onceward-embedded",
             Self::AxumIdempotent => "axum-idempotent",
             Self::Idempotent => "idempotent",
         }
@@ -94,8 +100,15 @@ impl Subject {
                 orders::routes(database, |routes| routes.layer(layer))
             }
             Self::Onceward => {
-                let layer = onceward()?;
+                let layer = onceward(MemoryStore::with(LIMITS, Arc::new(SystemAmbient::new())))?;
                 orders::routes(database, |routes| routes.layer(layer))
+            }
+            Self::OncewardEmbedded => {
+                let directory = tempfile::tempdir()?;
+                let layer = onceward(EmbeddedStore::open(directory.path(), Settings::default())?)?;
+                // Removed with the routes.
+                let directory = Extension(Arc::new(directory));
+                orders::routes(database, |routes| routes.layer(layer).layer(directory))
             }
             Self::AxumIdempotent => orders::routes(database, axum_idempotent),
             Self::Idempotent => {
@@ -121,8 +134,7 @@ async fn hold(request: Request, next: Next) -> Result<Response, StatusCode> {
 }
 
 /// Onceward with its defaults, a required key, and keys scoped by tenant.
-fn onceward() -> Fallible<onceward_http::OncewardLayer> {
-    let store = MemoryStore::with(LIMITS, Arc::new(SystemAmbient::new()));
+fn onceward(store: impl FullStore) -> Fallible<onceward_http::OncewardLayer> {
     let layer = Onceward::layer(Engine::new(Arc::new(store)))
         .tenant(Source::header(TENANT))
         .operation(Operation::post(Handler::Quick.path()).named("orders.create"))
