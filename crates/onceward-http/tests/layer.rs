@@ -76,7 +76,7 @@ async fn without_comparison_any_request_under_a_known_key_is_a_retry() {
 
 // The replay cache ------------------------------------------------------------------------
 
-/// On a store that answers from memory, exact repetitions are recognised by their bytes. Other requests
+/// On a store that recalls outcomes, exact repetitions are recognised by their bytes. Other requests
 /// must not be.
 #[tokio::test]
 async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {

@@ -17,7 +17,7 @@ use rcgen::{KeyPair, PublicKeyData};
 use serde_json::json;
 
 use crate::service::Service;
-use crate::test_gateway::TestGateway;
+use crate::test_gateway::{Settings, TestGateway};
 use crate::tls::http2_get;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,6 +42,29 @@ async fn a_tenant_header_counts_only_from_a_trusted_peer() {
     let passes = "GET /x HTTP/1.1\r\nhost: shop\r\nx-tenant: red\r\n\r\n";
     assert_eq!(strangers.send(passes).await.status, 201);
     assert_eq!(service.last().header("x-tenant"), None);
+}
+
+/// A request that was replayed before is recognised by its bytes, on stores that recall outcomes.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_credentials_get_no_reply_that_was_replayed_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let embedded = format!("file:{}", directory.path().join("records").display());
+    for store in ["memory:", &embedded] {
+        let service = Service::start().await;
+        let settings = Settings { store, tables: "", ..Settings::default() };
+        let gateway = settings.before(&service.base()).await;
+        let under = async |credentials: &str| gateway.post("/x", "k", credentials).await;
+        assert_eq!(under("authorization: Bearer a\r\n").await.status, 201);
+        for _ in 0..3 {
+            assert!(under("authorization: Bearer a\r\n").await.is_replay(), "{store}");
+            for other in ["authorization: Bearer b\r\n", "cookie: session=b\r\n"] {
+                let refused = under(other).await;
+                let code = "IDEMPOTENCY_KEY_USED_WITH_OTHER_CREDENTIALS".to_owned();
+                assert_eq!(refused.problem(), (403, code), "{store} {other}");
+            }
+        }
+        assert_eq!(service.runs(), 1, "{store}");
+    }
 }
 
 /// A variable that every process has: a test cannot set one only for itself.

@@ -1,4 +1,4 @@
-//! A gateway on a free port, with an in-memory store.
+//! A gateway on a free port, with an in-memory store unless a test needs another.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,21 +17,24 @@ pub(crate) struct Settings<'a> {
     pub(crate) before: &'a str,
     pub(crate) listener: &'a str,
     pub(crate) upstream: &'a str,
+    /// The store's URL.
+    pub(crate) store: &'a str,
     pub(crate) tables: &'a str,
 }
 
 impl Default for Settings<'_> {
     fn default() -> Self {
-        Self { before: "", listener: "", upstream: "", tables: "[scope]\nsingle_tenant = true" }
+        let tables = "[scope]\nsingle_tenant = true";
+        Self { before: "", listener: "", upstream: "", store: "memory:", tables }
     }
 }
 
 impl Settings<'_> {
     pub(crate) async fn before(self, upstream: &str) -> TestGateway {
-        let Self { before, listener, upstream: more, tables } = self;
+        let Self { before, listener, upstream: more, store, tables } = self;
         let text = format!(
             "{before}\n[[listeners]]\naddress = \"127.0.0.1:0\"\n{listener}\n\
-             [upstream]\nurl = \"{upstream}\"\n{more}\n[store]\nurl = \"memory:\"\n{tables}"
+             [upstream]\nurl = \"{upstream}\"\n{more}\n[store]\nurl = \"{store}\"\n{tables}"
         );
         let config = Config::parse(&text, Path::new("test.toml")).unwrap();
         TestGateway { gateway: Gateway::start(config.clone()).await.unwrap(), config }

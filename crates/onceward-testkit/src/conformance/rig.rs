@@ -62,13 +62,18 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Claims, and checks that [`Store::recall`] agrees with the answer.
+    /// Claims, and checks that [`Store::recall`] agrees with the answer, before and after it.
     pub(super) async fn claim(&self, request: &ClaimRequest) -> Claim {
-        let recalled = self.store.recall(&request.id, &request.fingerprint);
+        let recall = || self.store.recall(&request.id, &request.fingerprint);
+        let before = recall();
         let claim = self.store.claim(request).await.unwrap();
-        if let Some(replay) = recalled {
-            assert!(self.store.recalls(), "said something, although it never does");
-            assert_eq!(settled(&claim), Some(replay), "recalled what a claim does not say");
+        let replay = settled(&claim);
+        if before.is_some() {
+            assert!(self.store.recalls(), "recalled an outcome, although it never does");
+            assert_eq!(before, replay, "recalled what a claim does not say");
+        }
+        if replay.is_some() && self.store.recalls() {
+            assert_eq!(recall(), replay, "a settled record is not recalled");
         }
         claim
     }
