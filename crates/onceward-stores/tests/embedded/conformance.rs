@@ -1,71 +1,42 @@
 //! The conformance suite, on a clock that the test moves and on the machine's clock.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use onceward_core::{
-    Claim, ClaimRequest, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
-};
+use onceward_core::FullStore;
 use onceward_stores::embedded::EmbeddedStore;
 use onceward_testkit::conformance::{Harness, ManualHarness, Traits};
 use onceward_testkit::model;
+use parking_lot::Mutex;
 use proptest::prelude::ProptestConfig;
 use proptest::proptest;
 use tempfile::TempDir;
 
 use super::common::{open, open_at, small};
 
-/// A store that removes its directory when it is dropped.
-struct Temporary {
-    store: EmbeddedStore,
-    _directory: TempDir,
-}
+/// Opens stores in temporary directories, which are removed at the end.
+#[derive(Default)]
+struct Directories(Mutex<Vec<TempDir>>);
 
-#[async_trait]
-impl Store for Temporary {
-    async fn claim(&self, request: &ClaimRequest) -> Result<Claim, StoreError> {
-        self.store.claim(request).await
-    }
-    async fn renew(&self, request: &RenewRequest) -> Result<Fenced<Lease>, StoreError> {
-        self.store.renew(request).await
-    }
-    async fn settle(&self, request: &SettleRequest) -> Result<Fenced<()>, StoreError> {
-        self.store.settle(request).await
-    }
-}
-
-#[async_trait]
-impl StoreAdmin for Temporary {
-    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        self.store.get(id).await
-    }
-    async fn list(&self, query: &Query) -> Result<Page, StoreError> {
-        self.store.list(query).await
-    }
-    async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
-        self.store.resolve(request).await
-    }
-    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
-        self.store.purge(limit).await
-    }
-    async fn stats(&self) -> Result<Stats, StoreError> {
-        self.store.stats().await
-    }
-    async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
-        self.store.import(record).await
+impl Directories {
+    /// Not wrapped: a decorator would hide the methods that it does not pass on.
+    fn open(&self, open: impl FnOnce(&Path) -> EmbeddedStore) -> Arc<dyn FullStore> {
+        let directory = tempfile::tempdir().unwrap();
+        let store = open(directory.path());
+        self.0.lock().push(directory);
+        Arc::new(store)
     }
 }
 
 fn manual() -> impl Harness {
-    ManualHarness::new(|clock| {
-        let directory = tempfile::tempdir().unwrap();
-        Arc::new(Temporary { store: open_at(directory.path(), clock), _directory: directory })
-    })
+    let directories = Directories::default();
+    ManualHarness::new(move |clock| directories.open(|path| open_at(path, clock)))
 }
 
-struct RealTime;
+#[derive(Default)]
+struct RealTime(Directories);
 
 #[async_trait]
 impl Harness for RealTime {
@@ -74,8 +45,7 @@ impl Harness for RealTime {
     }
 
     async fn open(&self) -> Arc<dyn FullStore> {
-        let directory = tempfile::tempdir().unwrap();
-        Arc::new(Temporary { store: open(directory.path()), _directory: directory })
+        self.0.open(open)
     }
 
     async fn pass(&self, duration: Duration) {
@@ -102,7 +72,7 @@ mod on_a_clock_that_is_moved {
 mod on_the_machines_clock {
     use super::*;
 
-    onceward_testkit::store_conformance!(RealTime);
+    onceward_testkit::store_conformance!(RealTime::default());
 }
 
 #[test]
