@@ -183,6 +183,7 @@ fn claim_request(n: usize) -> ClaimRequest {
         key: None,
         fingerprint: INTENTS[n].fingerprint,
         sketch: Sketch::default(),
+        path: None,
         lease: LEASE,
         lapsed: Lapsed::Unknown,
     }

@@ -320,6 +320,7 @@ fn claim_request(n: u64) -> ClaimRequest {
         key: None,
         fingerprint: fingerprint(),
         sketch: Sketch::default(),
+        path: None,
         lease: BRIEFLY / 2,
         lapsed: Lapsed::Unknown,
     }

@@ -55,7 +55,8 @@ pub use engine::{
 pub use intent::{
     BusinessReference, Difference, DownstreamKey, Fingerprint, INTERNAL_TENANT, Identity, Intent,
     InvalidKey, InvalidScope, KEY_CHARS_MAX, Key, KnownReference, OperationId, Part, RecordId,
-    ReferenceTarget, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch, ToKey,
+    ReferenceTarget, RequestPath, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch,
+    ToKey,
 };
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use record::{

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use onceward_core::{
     ErrorCode, Outcome, Query, Record, State, StateName, StoreAdmin as _, UnknownCause,
 };
-use onceward_http::{Fate, OUTCOME_HEADER, Outcomes, Rules};
+use onceward_http::{Fate, OUTCOME_HEADER, Onceward, Operation, Outcomes, Rules};
 use tower::ServiceExt;
 use tower_layer::Layer;
 
@@ -123,4 +123,30 @@ async fn a_response_that_is_too_large_to_keep_still_has_its_status() {
     let small = Rules { response_max_bytes: 4, ..Rules::default() };
     let bench = answered(Response::builder().status(201), "too large", small).await;
     assert_eq!(stored(&bench).await.1.status, Some(201));
+}
+
+/// The route of the operation is `/orders` or `/orders/{id}`, or it has none.
+#[tokio::test]
+async fn the_path_is_kept_where_the_operation_does_not_tell_it() {
+    let kept = async |route: Option<&str>, path: &str, rules: Rules| {
+        let bench = Bench::new();
+        let builder = Onceward::layer(bench.engine()).single_tenant();
+        let layer = match route {
+            Some(route) => builder.operation(Operation::post(route).rules(rules)),
+            None => builder.others(rules),
+        };
+        let handler = |_| ready(ok(Response::builder(), ""));
+        send(&layer.build().unwrap(), handler, post_to(path, "k", "{}")).await;
+        record(&bench).await.path.map(|path| path.to_string())
+    };
+    let path = |path: &str| Some(path.to_owned());
+    let rules = Rules::default;
+    assert_eq!(
+        kept(Some("/orders/{id}"), "/orders/42?token=canary", rules()).await,
+        path("/orders/42")
+    );
+    assert_eq!(kept(None, "/orders/42?token=canary", rules()).await, path("/orders/42"));
+    assert_eq!(kept(Some("/orders"), "/orders", rules()).await, None);
+    let without = Rules { record_path: false, ..rules() };
+    assert_eq!(kept(None, "/reset/secret", without).await, None);
 }

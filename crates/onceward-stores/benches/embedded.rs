@@ -290,6 +290,7 @@ impl Target for Ours {
             key: None,
             fingerprint: Fingerprint::from_digest(1, [7; 32]),
             sketch: Sketch::default(),
+            path: None,
             lease: Duration::from_secs(30),
             lapsed: Lapsed::Unknown,
         };

@@ -188,6 +188,7 @@ async fn claim_and_complete(store: Arc<PostgresStore>, stop: Arc<AtomicBool>) ->
             key: None,
             fingerprint: Fingerprint::from_digest(1, *id.as_bytes()),
             sketch: Sketch::default(),
+            path: None,
             lease: Duration::from_secs(30),
             lapsed: Lapsed::Unknown,
         };

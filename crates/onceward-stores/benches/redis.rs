@@ -142,6 +142,7 @@ async fn claim(store: &RedisStore, ambient: &SystemAmbient) -> (RecordId, Holder
         key: None,
         fingerprint: Fingerprint::of_parts(&[]),
         sketch: Sketch::from_stored(&[7; 30]),
+        path: None,
         lease: Duration::from_secs(30),
         lapsed: Lapsed::Unknown,
     };

@@ -99,6 +99,7 @@ fn request(key: u64) -> ClaimRequest {
         key: None,
         fingerprint: Fingerprint::of_parts(&[b"request"]),
         sketch: Sketch::default(),
+        path: None,
         lease: Duration::from_secs(30),
         lapsed: Lapsed::Unknown,
     }

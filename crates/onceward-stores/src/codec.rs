@@ -9,18 +9,20 @@
 //! before the checksum and keep the minimum reader: this reader skips them.
 //!
 //! Format 2 adds the cause of an unknown outcome, and status and error code of an outcome. Readers
-//! of format 1 skip them, and records without them are still written in format 1.
+//! of format 1 skip them, and records without them are still written in format 1. Format 3 adds the
+//! path of the request, in the same way.
 
 use bytes::Bytes;
 use onceward_core::{
     Content, ErrorCode, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record,
-    RecordId, Resource, Retained, Scope, Sketch, State, StateName, Tag, Timestamp, UnknownCause,
+    RecordId, RequestPath, Resource, Retained, Scope, Sketch, State, StateName, Tag, Timestamp,
+    UnknownCause,
 };
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Format that this release writes, and the newest that it understands for certain.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 /// Oldest format whose readers understand what this release writes.
 const MINIMUM_READER: u8 = 1;
 
@@ -32,6 +34,7 @@ const HAS_RESOURCE: u8 = 4;
 const HAS_CAUSE: u8 = 8;
 const HAS_STATUS: u8 = 16;
 const HAS_ERROR_CODE: u8 = 32;
+const HAS_PATH: u8 = 64;
 /// Fields that readers of format 1 do not know.
 const OF_FORMAT_2: u8 = HAS_CAUSE | HAS_STATUS | HAS_ERROR_CODE;
 
@@ -85,8 +88,13 @@ pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
         | if resource.is_some() { HAS_RESOURCE } else { 0 }
         | if cause.is_some() { HAS_CAUSE } else { 0 }
         | if status.is_some() { HAS_STATUS } else { 0 }
-        | if error_code.is_some() { HAS_ERROR_CODE } else { 0 };
-    let version = if flags & OF_FORMAT_2 == 0 { 1 } else { VERSION };
+        | if error_code.is_some() { HAS_ERROR_CODE } else { 0 }
+        | if record.path.is_some() { HAS_PATH } else { 0 };
+    let version = match flags {
+        _ if flags & HAS_PATH != 0 => VERSION,
+        _ if flags & OF_FORMAT_2 != 0 => 2,
+        _ => 1,
+    };
     out.extend([version, MINIMUM_READER, flags, record.state.name() as u8]);
     put_state(&record.state, boot, out);
     out.extend(record.operation.as_uuid().as_bytes());
@@ -113,6 +121,9 @@ pub(crate) fn encode(record: &Record, boot: Boot, out: &mut Vec<u8>) {
     }
     if let Some(code) = error_code {
         put_bytes(code.as_str().as_bytes(), out);
+    }
+    if let Some(path) = &record.path {
+        put_bytes(path.as_str().as_bytes(), out);
     }
     let sum = checksum(&record.id, &out[start..]);
     out.extend(sum.to_le_bytes());
@@ -150,6 +161,7 @@ pub(crate) fn decode(
         scope: reader.scope()?,
         key: if flags & HAS_KEY == 0 { None } else { Some(reader.key()?) },
         sketch: Sketch::from_stored(reader.bytes("sketch")?),
+        path: None,
         state: match state {
             Pending::Whole(state) => state,
             Pending::Completed(retained) => {
@@ -174,6 +186,9 @@ pub(crate) fn decode(
             }
         }
         _ => {}
+    }
+    if flags & HAS_PATH != 0 {
+        record.path = Some(RequestPath::new(reader.text("path")?));
     }
     // A newer release may have added fields that this one does not know.
     if version <= VERSION && !reader.0.is_empty() {
@@ -402,6 +417,7 @@ mod tests {
             key: Some(Key::new("key-1").unwrap()),
             fingerprint: Fingerprint::of_parts(&[b"x"]),
             sketch: Sketch::from_stored(b"sketch"),
+            path: None,
             state,
             owner: OwnerToken::from_bytes([9; 16]),
             fence: Fence(77),
@@ -505,10 +521,18 @@ mod tests {
         ]
     }
 
+    /// Records with the field of format 3, with and without those of format 2.
+    fn golden_3() -> Vec<(&'static str, Record)> {
+        let path = Some(RequestPath::new("/orders/42 \u{1f4b6}"));
+        let with_path = |(name, record)| (name, Record { path: path.clone(), ..record });
+        [golden().remove(0), golden_2().remove(0), golden_2().remove(2)].map(with_path).into()
+    }
+
     #[test]
     fn records_are_written_and_read_as_the_golden_files_say() {
         are_as_the_golden_file(golden(), "records-v1");
         are_as_the_golden_file(golden_2(), "records-v2");
+        are_as_the_golden_file(golden_3(), "records-v3");
     }
 
     #[test]
@@ -536,6 +560,20 @@ mod tests {
             // All of it but version, flags and checksum.
             let common = first.len() - CHECKSUM_BYTES;
             assert_eq!(bytes[3..common], first[3..common], "{name}");
+        }
+    }
+
+    #[test]
+    fn readers_of_format_2_can_skip_the_path() {
+        for (name, record) in golden_3() {
+            let [with, without] = [record.clone(), Record { path: None, ..record }].map(|record| {
+                let mut bytes = Vec::new();
+                encode(&record, Boot(4), &mut bytes);
+                bytes
+            });
+            assert_eq!((with[0], with[1]), (3, 1), "{name}");
+            let common = without.len() - CHECKSUM_BYTES;
+            assert_eq!(with[3..common], without[3..common], "{name}");
         }
     }
 
@@ -569,12 +607,13 @@ mod tests {
     #[test]
     fn fields_of_a_newer_release_are_skipped_if_it_allows_that_and_refused_if_not() {
         let newer = resealed(encoded(unknown()), |bytes| {
-            bytes[0] = 3;
+            bytes[0] = VERSION + 1;
             bytes.extend(b"something new");
         });
         assert_eq!(read(&newer, 4), Ok(record(unknown())));
-        let refused = resealed(encoded(unknown()), |bytes| bytes[1] = 3);
-        assert_eq!(read(&refused, 4), Err(Undecodable::Newer { minimum: 3 }));
+        let minimum = VERSION + 1;
+        let refused = resealed(encoded(unknown()), |bytes| bytes[1] = minimum);
+        assert_eq!(read(&refused, 4), Err(Undecodable::Newer { minimum }));
         let longer = resealed(encoded(unknown()), |bytes| bytes.push(0));
         assert_eq!(read(&longer, 4), Err(Undecodable::Field("end")));
     }

@@ -249,8 +249,9 @@ fn differing_properties(one: &Record, other: &Record) -> Vec<&'static str> {
         ("key", one.key == other.key),
         ("operation", one.operation == other.operation),
         ("fingerprint", one.fingerprint == other.fingerprint),
-        // A sweep of one store drops these three, which no answer depends on.
+        // A sweep of one store drops these four, which no answer depends on.
         ("sketch", either_is_tombstone || one.sketch == other.sketch),
+        ("path", either_is_tombstone || one.path == other.path),
         ("state", either_is_tombstone || one.state.name() == other.state.name()),
         ("outcome", either_is_tombstone || one.state.outcome() == other.state.outcome()),
         ("retention", one.state.retained() == other.state.retained()),

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
-    OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, ResolveRequest, Retention,
-    Scope, SettleRequest, Settlement, Sketch, State, StateName, Store as _, StoreAdmin as _, Tag,
-    UnknownCause, Verdict,
+    OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, RequestPath, ResolveRequest,
+    Retention, Scope, SettleRequest, Settlement, Sketch, State, StateName, Store as _,
+    StoreAdmin as _, Tag, UnknownCause, Verdict,
 };
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
@@ -166,6 +166,7 @@ impl<'a> Pair<'a> {
             key: None,
             fingerprint: Fingerprint::of_parts(&[&[request]]),
             sketch: Sketch::from_stored(&[request; 6]),
+            path: Some(RequestPath::new(&format!("/requests/{request}"))),
             lease: self.lease,
             lapsed: if lapsed { Lapsed::Takeover } else { Lapsed::Unknown },
         };

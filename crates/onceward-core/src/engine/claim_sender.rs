@@ -176,10 +176,11 @@ impl ClaimRequest {
         identity: &Identity,
         ambient: &dyn Ambient,
     ) -> Self {
-        let Intent { scope, key, fingerprint, parts, .. } = intent;
+        let Intent { scope, key, fingerprint, parts, path, .. } = intent;
         Self {
             key: policy.keep_key().then(|| key.clone()),
             sketch: identity.sketch(&id, parts),
+            path: path.clone(),
             lapsed: policy.lapsed(),
             ..Self::new(ambient, id, scope.clone(), *fingerprint, policy.lease())
         }

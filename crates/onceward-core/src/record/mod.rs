@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
+use crate::intent::{Fingerprint, Key, OperationId, RecordId, RequestPath, Scope, Sketch};
 
 pub use holder::{Fence, Holder, OwnerToken};
 pub use key_link::KeyLink;
@@ -42,6 +42,8 @@ pub struct Record {
     pub fingerprint: Fingerprint,
     /// Sketch of the request's parts, to explain a mismatch.
     pub sketch: Sketch,
+    /// The path that the request was sent to, for operators.
+    pub path: Option<RequestPath>,
     /// The stored state; see [`Record::standing`] for the state at a time.
     pub state: State,
     /// The token of the last grant.
@@ -251,6 +253,7 @@ impl Record {
         size_of::<Record>()
             + self.scope.heap_bytes()
             + self.sketch.as_bytes().len()
+            + self.path.as_ref().map_or(0, RequestPath::heap_bytes)
             + self.key.as_ref().map_or(0, |key| key.expose().len())
             + self.state.heap_bytes()
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{ClaimRequest, Lapsed};
 use crate::clock::Ambient;
-use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
+use crate::intent::{Fingerprint, Key, OperationId, RecordId, RequestPath, Scope, Sketch};
 use crate::record::OwnerToken;
 
 impl ClaimRequest {
     /// A claim by a fresh owner token, which answers unknown where it finds a lapsed lease.
     ///
-    /// Stores no key and no sketch.
+    /// Stores no key, no sketch and no path.
     pub fn new(
         ambient: &dyn Ambient,
         id: RecordId,
@@ -26,6 +26,7 @@ impl ClaimRequest {
             key: None,
             fingerprint,
             sketch: Sketch::default(),
+            path: None,
             lease,
             lapsed: Lapsed::Unknown,
         }
@@ -61,6 +62,13 @@ impl ClaimRequest {
     #[must_use]
     pub fn with_sketch(mut self, sketch: Sketch) -> Self {
         self.sketch = sketch;
+        self
+    }
+
+    /// Stores the path that the request was sent to.
+    #[must_use]
+    pub fn with_path(mut self, path: RequestPath) -> Self {
+        self.path = Some(path);
         self
     }
 

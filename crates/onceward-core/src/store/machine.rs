@@ -154,6 +154,7 @@ fn grant(
         key: request.key.clone(),
         fingerprint: request.fingerprint,
         sketch: request.sketch.clone(),
+        path: request.path.clone(),
         state: State::Running { lease_until: until },
         owner: request.owner,
         fence,
@@ -281,7 +282,7 @@ pub fn sweep(record: &Record, now: Timestamp) -> Next {
         (Some(StateName::Expired), Some(retained)) if record.state.name() != StateName::Expired => {
             // `updated_at` stays: nothing about the operation changed.
             let (state, sketch) = (State::Expired { retained }, Sketch::default());
-            Next::Put(Box::new(Record { state, sketch, ..record.clone() }))
+            Next::Put(Box::new(Record { state, sketch, path: None, ..record.clone() }))
         }
         _ => Next::Same,
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::clock::Timestamp;
-use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
+use crate::intent::{Fingerprint, Key, OperationId, RecordId, RequestPath, Scope, Sketch};
 use crate::record::{
     Fence, Holder, Outcome, OwnerToken, Record, Replay, Retention, StateName, UnknownCause,
 };
@@ -168,6 +168,8 @@ pub struct ClaimRequest {
     pub fingerprint: Fingerprint,
     /// Sketch of the request's parts, to explain a later mismatch.
     pub sketch: Sketch,
+    /// The path that the request was sent to, for operators.
+    pub path: Option<RequestPath>,
     /// Length of the lease.
     pub lease: Duration,
     /// Rule for a lapsed lease of another owner.

@@ -138,6 +138,7 @@ fn request(lapsed: Lapsed, now: Timestamp) -> ClaimRequest {
         key: None,
         fingerprint: Fingerprint::of_parts(&[]),
         sketch: Sketch::default(),
+        path: None,
         lease: LEASE,
         lapsed,
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request};
-use onceward_core::{BeginError, Engine, Intent, Key, OperationId, SCOPE_PART_BYTES_MAX, Scope};
+use onceward_core::{
+    BeginError, Engine, Intent, Key, OperationId, RequestPath, SCOPE_PART_BYTES_MAX, Scope,
+};
 
 use super::admission::Admission;
 use super::permit_kind::{Begun, PermitKind};
@@ -119,6 +121,9 @@ impl MatchedOperation {
         let mut intent = Intent::new(scope, key, fingerprint).with_parts(parts);
         if let Some(reference) = &rules.reference {
             intent.reference = reference.find(request.headers, &request.decoded_body()?)?;
+        }
+        if rules.record_path {
+            intent.path = Some(RequestPath::new(request.uri.path()));
         }
         Ok(intent)
     }

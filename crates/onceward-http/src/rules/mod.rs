@@ -79,6 +79,9 @@ pub struct Rules {
     pub fingerprint: FingerprintRules,
     /// The business reference (none).
     pub reference: Option<ReferenceRules>,
+    /// Stores the path of a request, without its query, for operators (yes). Not needed if the route
+    /// is a fixed path, which the name of the operation tells.
+    pub record_path: bool,
     /// How long a response is replayed (the engine's policy).
     pub ttl: Option<Duration>,
     /// Rule for a key after its `ttl` (the engine's policy).
@@ -110,6 +113,7 @@ impl Default for Rules {
             completion_lost: CompletionLost::Respond,
             fingerprint: FingerprintRules::default(),
             reference: None,
+            record_path: true,
             ttl: None,
             expiry: None,
             lease: None,

@@ -36,6 +36,9 @@ pub(crate) struct RecordView {
     pub(crate) caller: String,
     /// The name of the operation, such as `payments.create`.
     pub(crate) operation: String,
+    /// The path that the request was sent to, where the name of the operation does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<String>,
     /// The API version, if it is part of the scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) api_version: Option<String>,
@@ -90,6 +93,7 @@ impl RecordView {
             tenant: scope.tenant().to_owned(),
             caller: scope.caller().to_owned(),
             operation: scope.operation().to_owned(),
+            path: record.path.as_ref().map(|path| path.to_string()),
             api_version: text(scope.api_version()),
             parent: text(scope.parent()),
             region: text(scope.region()),

@@ -69,11 +69,9 @@ fn fields(record: &RecordView) -> Vec<(&'static str, String)> {
         ("state", record.state.to_string()),
     ];
     fields.extend(record.unknown_cause.clone().map(|cause| ("cause", cause)));
-    fields.extend([
-        ("operation", record.operation.clone()),
-        ("tenant", record.tenant.clone()),
-        ("caller", record.caller.clone()),
-    ]);
+    fields.push(("operation", record.operation.clone()));
+    fields.extend(record.path.clone().map(|path| ("path", path)));
+    fields.extend([("tenant", record.tenant.clone()), ("caller", record.caller.clone())]);
     let rare = [
         ("api version", &record.api_version),
         ("parent", &record.parent),

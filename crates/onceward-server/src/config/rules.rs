@@ -123,6 +123,8 @@ settings! {
     fingerprint_host: bool,
     /// Names the fields in which a refused request differs.
     fingerprint_explain: bool,
+    /// Stores the path of a request for operators.
+    record_path: bool,
     /// Where the business reference is.
     reference: ReferenceFrom,
     /// Answer to another key with a known reference.
@@ -204,6 +206,7 @@ impl RuleSettings {
             completion_lost: self.completion_lost.unwrap_or(base.completion_lost),
             fingerprint: self.fingerprint_rules(),
             reference: self.reference_rules(),
+            record_path: self.record_path.unwrap_or(base.record_path),
             ttl: self.ttl.map(|it| it.0),
             expiry: self.expiry(),
             lease: self.lease.map(|it| it.0),

@@ -42,6 +42,7 @@ pub(crate) fn record(tenant: &str, key: &str, state: impl FnOnce(Timestamp) -> S
         key: Some(Key::new(CANARY).unwrap()),
         fingerprint: Fingerprint::of_parts(&[key.as_bytes()]),
         sketch: Default::default(),
+        path: None,
         state: state(now),
         owner: OwnerToken::draw(&ambient),
         fence: Fence(began.as_millis()),

@@ -117,6 +117,7 @@ impl AuthorityRecord {
             key: Some(reserved.key.clone()),
             fingerprint: Fingerprint::of_parts(&[b"charter"]),
             sketch: Sketch::default(),
+            path: None,
             state: State::Completed { outcome, retained },
             owner: OwnerToken::from_bytes(self.writer.into_bytes()),
             fence: Fence(self.revision),

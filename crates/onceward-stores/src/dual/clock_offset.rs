@@ -65,6 +65,7 @@ fn request(reserved: &ReservedRecord) -> ClaimRequest {
         key: None,
         fingerprint: Fingerprint::of_parts(&[b"clock"]),
         sketch: Sketch::default(),
+        path: None,
         lease: LEASE,
         lapsed: Lapsed::Takeover,
     }

@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use onceward_core::{
-    ClaimRequest, ErrorCode, Fence, Key, Outcome, Record, RenewRequest, Scope, SettleRequest,
-    Settlement, State, StateName, UnknownCause,
+    ClaimRequest, ErrorCode, Fence, Key, Outcome, Record, RenewRequest, RequestPath, Scope,
+    SettleRequest, Settlement, State, StateName, UnknownCause,
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -53,6 +53,7 @@ pub(super) struct ClaimColumns<'a> {
     key: Vec<Option<&'a str>>,
     fingerprint: Vec<Vec<u8>>,
     sketch: Vec<Option<&'a [u8]>>,
+    path: Vec<Option<&'a str>>,
     lease: Vec<i64>,
 }
 
@@ -67,6 +68,7 @@ impl<'a> ClaimColumns<'a> {
             columns.key.push(call.key.as_ref().map(Key::expose));
             columns.fingerprint.push(fingerprint_bytes(&call.fingerprint).to_vec());
             columns.sketch.push(sketch(&call.sketch));
+            columns.path.push(call.path.as_ref().map(RequestPath::as_str));
             columns.lease.push(millis(call.lease));
         }
         columns
@@ -79,6 +81,7 @@ impl<'a> ClaimColumns<'a> {
             &self.key as &(dyn ToSql + Sync),
             &self.fingerprint,
             &self.sketch,
+            &self.path,
             &self.lease,
             ahead,
             unit,
@@ -229,6 +232,7 @@ pub(super) struct PutColumns<'a> {
     sketch: Vec<Option<&'a [u8]>>,
     outcome: OutcomeColumns<'a>,
     unknown_cause: Vec<Option<String>>,
+    path: Vec<Option<&'a str>>,
 }
 
 impl<'a> PutColumns<'a> {
@@ -266,6 +270,7 @@ impl<'a> PutColumns<'a> {
             State::Unknown { cause } => Some(cause.to_string()),
             _ => None,
         });
+        self.path.push(record.path.as_ref().map(RequestPath::as_str));
     }
 
     /// The parameters for a record that is not in the table.
@@ -312,6 +317,7 @@ impl<'a> PutColumns<'a> {
             &self.unknown_cause,
             &outcome.http_status,
             &outcome.error_code,
+            &self.path,
         ]);
         values
     }

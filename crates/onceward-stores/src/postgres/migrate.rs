@@ -59,6 +59,12 @@ pub(super) const RECORDS: Migrations = Migrations {
             oldest_reader: 1,
             sql: include_str!("migrations/0004_causes.sql"),
         },
+        Migration {
+            version: 5,
+            name: "paths",
+            oldest_reader: 1,
+            sql: include_str!("migrations/0005_paths.sql"),
+        },
     ],
 };
 

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use onceward_core::{
     Content, ErrorCode, Fence, Fingerprint, Key, OperationId, Outcome, OwnerToken, Record,
-    RecordId, Resource, Retained, Scope, Sketch, State, StateName, Tag, Timestamp, UnknownCause,
+    RecordId, RequestPath, Resource, Retained, Scope, Sketch, State, StateName, Tag, Timestamp,
+    UnknownCause,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -94,6 +95,7 @@ impl VersionedRecord {
             key: key(get(row, "idempotency_key")?)?,
             fingerprint: fingerprint(get(row, "request_fingerprint")?)?,
             sketch: Sketch::from_stored(get::<Option<_>>(row, "request_sketch")?.unwrap_or(&[])),
+            path: get::<Option<&str>>(row, "request_path")?.map(RequestPath::new),
             state: state(row)?,
             owner: OwnerToken::from_bytes(get::<Uuid>(row, "owner_token")?.into_bytes()),
             fence: Fence(number(row, "fence")?),

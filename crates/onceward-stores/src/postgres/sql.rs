@@ -56,7 +56,8 @@ impl Statements {
         let texts = |count: usize| std::iter::repeat_n(T::TEXT_ARRAY, count);
         let mut claim = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::UUID_ARRAY];
         claim.extend(texts(7));
-        claim.extend([T::BYTEA_ARRAY, T::BYTEA_ARRAY, T::INT8_ARRAY, T::INT8, T::INT8]);
+        claim.extend([T::BYTEA_ARRAY, T::BYTEA_ARRAY, T::TEXT_ARRAY]);
+        claim.extend([T::INT8_ARRAY, T::INT8, T::INT8]);
         let mut settle = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY];
         settle.extend([T::INT8_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY]);
         settle.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY, T::INT8_ARRAY]);
@@ -68,7 +69,8 @@ impl Statements {
         put.extend(texts(7));
         put.push(T::BYTEA_ARRAY);
         put.extend(texts(4));
-        put.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::INT4_ARRAY, T::TEXT_ARRAY, T::TEXT]);
+        put.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::INT4_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY]);
+        put.push(T::TEXT);
         let renew = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY];
         let list = vec![T::BYTEA, T::TEXT, T::TEXT, T::TEXT, T::INT8];
         Self {

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use onceward_core::{
     ClaimRequest, Content, ErrorCode, Fence, Fingerprint, InvalidScope, Key, OperationId, Outcome,
-    OwnerToken, Record, RecordId, Resource, Retained, Scope, Sketch, State, Tag, Timestamp,
-    UnknownCause,
+    OwnerToken, Record, RecordId, RequestPath, Resource, Retained, Scope, Sketch, State, Tag,
+    Timestamp, UnknownCause,
 };
 use redis::{Cmd, Value};
 
@@ -17,10 +17,17 @@ pub(super) struct Undecodable(pub(super) &'static str);
 
 /// Adds the fields that a new record takes from its request.
 pub(super) fn put_fields(request: &ClaimRequest, command: &mut Cmd) {
-    put_request(&request.scope, request.key.as_ref(), &request.sketch, command);
+    let ClaimRequest { scope, key, sketch, path, .. } = request;
+    put_request(scope, key.as_ref(), sketch, path.as_ref(), command);
 }
 
-fn put_request(scope: &Scope, key: Option<&Key>, sketch: &Sketch, command: &mut Cmd) {
+fn put_request(
+    scope: &Scope,
+    key: Option<&Key>,
+    sketch: &Sketch,
+    path: Option<&RequestPath>,
+    command: &mut Cmd,
+) {
     let fields = [
         ("tenant", Some(scope.tenant())),
         ("caller", Some(scope.caller())),
@@ -29,6 +36,7 @@ fn put_request(scope: &Scope, key: Option<&Key>, sketch: &Sketch, command: &mut 
         ("parent", scope.parent()),
         ("region", scope.region()),
         ("key", key.map(Key::expose)),
+        ("path", path.map(RequestPath::as_str)),
     ];
     for (field, value) in fields {
         if let Some(value) = value {
@@ -79,7 +87,8 @@ pub(super) fn put_record(record: &Record, command: &mut Cmd) {
     if record.taken_over {
         command.arg("taken_over").arg("1");
     }
-    put_request(&record.scope, record.key.as_ref(), &record.sketch, command);
+    let Record { scope, key, sketch, path, .. } = record;
+    put_request(scope, key.as_ref(), sketch, path.as_ref(), command);
     match &record.state {
         State::Completed { outcome, .. } | State::Failed { outcome, .. } => {
             put_outcome_fields(outcome, command);
@@ -196,6 +205,7 @@ pub(super) fn decode(id: &RecordId, value: Value) -> Result<Option<Record>, Unde
         key: fields.key()?,
         fingerprint: Fingerprint::from_digest(fields.number("rules")?, fields.hex("fingerprint")?),
         sketch: Sketch::from_stored(&fields.get("sketch").unwrap_or_default()),
+        path: fields.optional("path")?.map(|path| RequestPath::new(&path)),
         state: fields.state()?,
         owner: OwnerToken::from_bytes(fields.hex("owner")?),
         fence: Fence(fields.number("fence")?),

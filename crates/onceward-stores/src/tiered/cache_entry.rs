@@ -80,6 +80,7 @@ mod tests {
             key: None,
             fingerprint: Fingerprint::of_parts(&[b"x"]),
             sketch: Sketch::default(),
+            path: None,
             state: State::Completed {
                 outcome: Outcome::whole(Tag::from_static("text/v1"), &b"paid"[..]),
                 retained: Retained { until: time, tombstone_until: time },

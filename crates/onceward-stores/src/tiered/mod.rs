@@ -245,6 +245,7 @@ fn copy(request: &SettleRequest, grant: GrantedIntent, state: State) -> Record {
         key: None,
         fingerprint: grant.fingerprint,
         sketch: Sketch::default(),
+        path: None,
         state,
         owner: request.holder.owner,
         fence: request.holder.fence,

@@ -29,6 +29,7 @@ pub(crate) fn request(key: &str) -> ClaimRequest {
         key: None,
         fingerprint: Fingerprint::of_parts(&[b"request"]),
         sketch: Sketch::default(),
+        path: None,
         lease: Duration::from_secs(30),
         lapsed: Lapsed::Unknown,
     }

@@ -266,6 +266,7 @@ fn record(key: &str, owner: Try, fence: Fence, state: State) -> Record {
         key: None,
         fingerprint: fingerprint(),
         sketch: Default::default(),
+        path: None,
         state,
         owner: owner.owner(),
         fence,

@@ -18,11 +18,11 @@ fn versions(server: &Server, schema: &Schema) -> String {
 async fn migrating_twice_is_migrating_once() {
     let Some(server) = shared() else { return };
     let settings = small();
-    assert_eq!(PostgresStore::migrate(server.url(), &settings).await.unwrap(), 4);
+    assert_eq!(PostgresStore::migrate(server.url(), &settings).await.unwrap(), 5);
     assert_eq!(PostgresStore::migrate(server.url(), &settings).await.unwrap(), 0);
     assert_eq!(
         versions(server, &settings.schema),
-        "1|records|1\n2|cache_generation|1\n3|sentinel|1\n4|causes|1"
+        "1|records|1\n2|cache_generation|1\n3|sentinel|1\n4|causes|1\n5|paths|1"
     );
 }
 
@@ -71,7 +71,7 @@ async fn a_newer_schema_is_refused_unless_it_can_be_read() {
     let refused = newer(98).await.unwrap_err();
     let text = format!(
         "the schema `{}` has version 99 and needs a release that knows version 98; this one \
-         knows 4: use a newer release",
+         knows 5: use a newer release",
         settings.schema
     );
     assert_eq!(refused.to_string(), text);
@@ -112,7 +112,7 @@ async fn processes_that_migrate_at_once_migrate_once() {
     assert!(applied == 0 || applied == 4, "{applied}");
     assert_eq!(
         versions(server, &schema),
-        "1|records|1\n2|cache_generation|1\n3|sentinel|1\n4|causes|1"
+        "1|records|1\n2|cache_generation|1\n3|sentinel|1\n4|causes|1\n5|paths|1"
     );
 }
 

@@ -23,6 +23,7 @@ async fn a_record_comes_back_with_all_its_parts() {
         scope: scope.with_region("eu").unwrap(),
         key: Some(Key::new("it's \"quoted\" \\ {odd}").unwrap()),
         sketch: Sketch::from_stored(&[0, 255, 1, 2, 3, 4]),
+        path: None,
         ..request("key")
     };
     let Claim::Granted { lease, .. } = store.claim(&full).await.unwrap() else { panic!() };

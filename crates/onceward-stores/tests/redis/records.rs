@@ -41,6 +41,7 @@ async fn a_record_is_a_hash_that_people_can_read() {
     let request = ClaimRequest {
         key: Some(Key::new("order-7").unwrap()),
         sketch: Sketch::from_stored(b"sketch"),
+        path: None,
         ..request("key")
     };
     let Claim::Granted { lease, .. } = store.claim(&request).await.unwrap() else { panic!() };

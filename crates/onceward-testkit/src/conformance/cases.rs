@@ -22,6 +22,7 @@ pub async fn a_fresh_key_is_granted(rig: &Rig<'_>) {
     let record = rig.get("k").await.expect("the record");
     assert_eq!(record.state.name(), StateName::Running);
     assert_eq!((record.scope, record.fingerprint), (request.scope, request.fingerprint));
+    assert_eq!((record.sketch, record.path), (request.sketch, request.path));
 }
 
 pub async fn the_same_token_is_granted_the_same_lease_again(rig: &Rig<'_>) {
@@ -166,6 +167,14 @@ pub async fn a_released_key_may_be_used_for_another_request(rig: &Rig<'_>) {
     assert!(second.lease.fence > first.lease.fence);
     assert_ne!(second.operation, first.operation, "another intent has another name");
     assert_eq!(second.attempt, 1);
+}
+
+/// An operator would look for the wrong resource.
+pub async fn a_released_key_forgets_the_path_of_its_first_request(rig: &Rig<'_>) {
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle(&granted, Settlement::Release).await, APPLIED);
+    rig.granted(&ClaimRequest { path: None, ..rig.request("k") }).await;
+    assert_eq!(rig.get("k").await.expect("the record").path, None);
 }
 
 pub async fn a_released_key_leaves_no_tombstone(rig: &Rig<'_>) {
@@ -449,6 +458,7 @@ pub async fn a_tombstone_answers_expired_and_then_the_key_is_new(rig: &Rig<'_>) 
     }
     let record = rig.get("k").await.expect("the tombstone");
     assert_eq!((record.state.name(), record.state.outcome()), (StateName::Expired, None));
+    assert_eq!((record.sketch, record.path), (Sketch::default(), None), "of the request");
     rig.harness.pass(rig.lease * 2).await;
     rig.running("k").await;
 }
@@ -686,6 +696,7 @@ async fn exported(rig: &Rig<'_>) -> Vec<Record> {
     };
     let tombstone = Record {
         sketch: Sketch::default(),
+        path: None,
         ..other(State::Expired { retained: later(rig.lease) })
     };
     vec![

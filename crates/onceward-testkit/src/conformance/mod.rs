@@ -111,6 +111,7 @@ macro_rules! store_conformance {
             settling_what_is_not_there_is_missing
             a_released_key_is_granted_under_a_higher_fence_and_the_same_name
             a_released_key_may_be_used_for_another_request
+            a_released_key_forgets_the_path_of_its_first_request
             a_released_key_leaves_no_tombstone
             a_late_duplicate_of_a_released_claim_is_not_granted
             a_lapsed_lease_is_unknown_to_everybody

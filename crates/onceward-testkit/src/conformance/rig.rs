@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward_core::{
     Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
-    Lease, OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay,
+    Lease, OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay, RequestPath,
     ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag,
     UnknownCause, Verdict,
 };
@@ -57,6 +57,7 @@ impl<'a> Rig<'a> {
             key: None,
             fingerprint: Fingerprint::of_parts(&[b"request"]),
             sketch: Sketch::from_stored(b"first."),
+            path: Some(RequestPath::new("/orders/42")),
             lease: self.lease,
             lapsed: Lapsed::Unknown,
         }

@@ -18,7 +18,7 @@ due AS MATERIALIZED (
 ), buried AS (
     UPDATE {schema}.idempotency_record AS r SET
         state = 'expired', version = r.version + 1, purge_after = r.forget_at,
-        request_sketch = NULL, outcome_content = NULL, outcome_codec = NULL,
+        request_sketch = NULL, request_path = NULL, outcome_content = NULL, outcome_codec = NULL,
         resource_type = NULL, resource_id = NULL, response_body = NULL,
         http_status = NULL, error_code = NULL
     FROM due WHERE r.id = due.id AND due.what = 'bury'

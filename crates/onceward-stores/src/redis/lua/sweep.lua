@@ -20,5 +20,5 @@ if standing ~= 'expired' or record.state == 'expired' then return { 'same' } end
 place(KEYS[2], 'expired', record.tombstone_until, ARGV[1])
 redis.call('HSET', KEYS[1], 'state', 'expired')
 redis.call('HDEL', KEYS[1], 'content', 'tag', 'outcome', 'status', 'error_code', 'resource_kind',
-  'resource_id', 'sketch', 'waited')
+  'resource_id', 'sketch', 'path', 'waited')
 return { 'tombstoned' }
