@@ -122,10 +122,16 @@ impl MatchedOperation {
         if let Some(reference) = &rules.reference {
             intent.reference = reference.find(request.headers, &request.decoded_body()?)?;
         }
-        if rules.record_path {
+        if rules.record_path && !self.name_tells(request.uri.path()) {
             intent.path = Some(RequestPath::new(request.uri.path()));
         }
         Ok(intent)
+    }
+
+    /// True if the name is that of an unnamed operation with a route that is a fixed path.
+    fn name_tells(&self, path: &str) -> bool {
+        let route = self.unnamed.as_deref().and_then(|name| name.split_once(' '));
+        route.is_some_and(|(_method, route)| route == path)
     }
 }
 
