@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use example_production::{Orders, Settings, app, engine, serve, stop_signal};
-use onceward::{MemoryStore, Sweeper, SystemAmbient};
+use onceward::{Sweeper, SystemAmbient};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -14,7 +14,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -22,9 +22,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from_env()?;
-    // Replace this line to use another store. Records in memory belong to this process: they are
-    // lost at a restart, and a second instance does not see them.
-    let store = Arc::new(MemoryStore::new());
+    let store = settings.store.open().await?;
     tokio::spawn(Sweeper::new(store.clone(), Arc::new(SystemAmbient::new())).run());
 
     let invalid = |why| format!("invalid ONCEWARD_TTL or ONCEWARD_LEASE: {why}");
@@ -32,8 +30,20 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let app = app(engine.clone(), Orders::default(), &settings)?;
     let stop = stop_signal()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
-    println!("listening on http://{}", listener.local_addr()?);
+    println!("listening on http://{} with {}", listener.local_addr()?, settings.store);
     let drained = serve(listener, app, engine, settings.drain_max, stop).await;
     println!("stopped: {drained:?}");
     Ok(())
+}
+
+/// An error and its causes on one line, without those that the error repeats.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
