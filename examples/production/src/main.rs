@@ -36,14 +36,16 @@ async fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// An error and its causes on one line, without those that the error repeats.
-fn with_causes(error: &(dyn Error + 'static)) -> String {
+/// An error and its causes on one line. A cause that the text already contains is left out.
+fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    for cause in causes.map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
         }
+        next = cause.source();
     }
     text
 }
