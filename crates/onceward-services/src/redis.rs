@@ -58,6 +58,12 @@ impl Default for Redis {
 }
 
 impl Redis {
+    /// With the settings that `redis-server` has by itself, on the loopback address: to try a
+    /// configuration as it is.
+    pub fn unconfigured() -> Self {
+        Self { settings: Vec::new() }.setting("bind", "127.0.0.1")
+    }
+
     /// Whether its data survives a restart; it does by default. Otherwise it comes back empty.
     #[must_use]
     pub fn persistent(self, on: bool) -> Self {

@@ -72,6 +72,16 @@ async fn an_unknown_scheme_is_named_and_told_which_there_are() {
     assert_eq!(refused("mysql://root:secret@db/once").await, text);
 }
 
+/// A `?` in a password makes the rest of it look like an option, which errors name.
+#[tokio::test]
+async fn an_option_that_may_be_a_password_is_not_shown() {
+    let text = "the query (after `?`) of a `memory:` URL has an unknown option; a `?` in a \
+                password is written `%3F`";
+    for url in ["memory:?secret@host", "memory:?secret=x@host", "memory:?secret&secret&@host"] {
+        assert_eq!(refused(url).await, text, "{url}");
+    }
+}
+
 #[cfg(not(feature = "redis"))]
 #[tokio::test]
 async fn every_redis_scheme_that_was_left_out_names_its_feature() {

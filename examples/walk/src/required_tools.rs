@@ -3,10 +3,15 @@
 use std::env;
 use std::process::{Command, Stdio};
 
-/// Result of the check for bash and curl.
+use crate::readme::Readme;
+
+/// Tools that commands may use. All others are on every machine with bash.
+const TOOLS: [&str; 2] = ["curl", "redis-cli"];
+
+/// Result of the check for bash and the tools of a README.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequiredTools {
-    /// Both are installed.
+    /// All are installed.
     Available,
     /// One is missing on a developer's machine. Contains the message to print.
     Skip(String),
@@ -15,9 +20,11 @@ pub enum RequiredTools {
 }
 
 impl RequiredTools {
-    /// Looks for both tools.
-    pub fn check() -> Self {
-        let missing: Vec<_> = ["bash", "curl"].into_iter().filter(|tool| !runs(tool)).collect();
+    /// Looks for bash and for the tools that the README's commands use.
+    pub fn check(readme: &Readme) -> Self {
+        let is_used = |tool: &&str| readme.steps.iter().any(|step| step.command.contains(tool));
+        let used = TOOLS.into_iter().filter(is_used).chain(["bash"]);
+        let missing: Vec<_> = used.filter(|tool| !runs(tool)).collect();
         Self::of_missing(&missing, env::var("CI").is_ok_and(|ci| ci == "true"))
     }
 

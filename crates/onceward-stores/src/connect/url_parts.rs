@@ -7,6 +7,8 @@ pub(super) struct UrlParts {
     pub(super) scheme: &'static str,
     pub(super) rest: String,
     options: Vec<(String, String)>,
+    /// A login ends with an `@`: what is taken for options may be a password with a `?` in it.
+    options_may_be_a_password: bool,
 }
 
 impl UrlParts {
@@ -16,16 +18,14 @@ impl UrlParts {
             return Err(ConnectError::Part { scheme, part: "fragment (after `#`)", problem });
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let mut options: Vec<(String, String)> = Vec::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (option, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if options.iter().any(|(known, _)| known == option) {
-                let problem = "is given twice";
-                return Err(ConnectError::Option { scheme, option: option.into(), problem });
-            }
-            options.push((option.to_owned(), value.to_owned()));
-        }
-        Ok(Self { scheme, rest: rest.to_owned(), options })
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
+        let options = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        Ok(Self {
+            scheme,
+            rest: rest.to_owned(),
+            options: options.map(|(option, value)| (option.into(), value.into())).collect(),
+            options_may_be_a_password: query.contains('@'),
+        })
     }
 
     /// Sets the settings that the options name.
@@ -33,20 +33,33 @@ impl UrlParts {
         &self,
         settings: &mut [(&'static str, Setting<'_>)],
     ) -> Result<(), ConnectError> {
-        for (option, value) in &self.options {
+        for (index, (option, value)) in self.options.iter().enumerate() {
             let found = settings.iter_mut().find(|(name, _)| name == option);
             let Some((_, setting)) = found else {
-                let known: Vec<_> = settings.iter().map(|(name, _)| format!("`{name}`")).collect();
-                let (option, known) = (option.clone(), known.join(", "));
-                return Err(ConnectError::UnknownOption { scheme: self.scheme, option, known });
+                return Err(self.unknown(option, settings));
             };
-            setting.set(value).map_err(|problem| ConnectError::Option {
+            let wrong = |problem| ConnectError::Option {
                 scheme: self.scheme,
                 option: option.clone(),
                 problem,
-            })?;
+            };
+            if self.options[..index].iter().any(|(earlier, _)| earlier == option) {
+                return Err(wrong("is given twice"));
+            }
+            setting.set(value).map_err(wrong)?;
         }
         Ok(())
+    }
+
+    fn unknown(&self, option: &str, settings: &[(&'static str, Setting<'_>)]) -> ConnectError {
+        let scheme = self.scheme;
+        if self.options_may_be_a_password {
+            let problem = "has an unknown option; a `?` in a password is written `%3F`";
+            return ConnectError::Part { scheme, part: "query (after `?`)", problem };
+        }
+        let known: Vec<_> = settings.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let (option, known) = (option.to_owned(), known.join(", "));
+        ConnectError::UnknownOption { scheme, option, known }
     }
 }
 
