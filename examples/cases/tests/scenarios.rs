@@ -1,10 +1,11 @@
 //! Keys and expected versions: each catches its own errors.
 
-use example_cases::{Cases, app};
+use example_cases::{CaseService, Settings};
 use example_walk::{App, Response};
 
 async fn start() -> App {
-    let app = App::start(app(Cases::default()).unwrap()).await;
+    let service = CaseService::new(Settings::default()).into_router();
+    let app = App::start(service.await.unwrap()).await;
     let created =
         app.post("/cases", &[("idempotency-key", "new-1")], r#"{"title":"Broken window"}"#).await;
     assert_eq!((created.status, created.header("location")), (201, Some("/cases/1")));
