@@ -138,6 +138,7 @@ impl Stores {
         let policy = policy.map_err(|error| format!("LEASE: {error}"))?;
         let engine = |store: SharedStore| Engine::builder(store).policy(policy.clone()).build();
         let wrong = |error| format!("STORE: {error}");
+        check_scheme(url)?;
         if let Some((url, settings)) = postgres_at(url).map_err(wrong)? {
             let store = Arc::new(PostgresStore::open(&url, settings.clone()).await?);
             let engine = engine(store.clone());
@@ -146,12 +147,6 @@ impl Stores {
             return Ok(Self { engine, cases: Arc::new(cases), postgres: Some(store) });
         }
         let directory = embedded_at(url).map_err(wrong)?.map(|(directory, _)| directory);
-        if directory.is_none() && !url.starts_with("memory:") {
-            let expected =
-                "`memory:`, a `file:` or a `postgres:` URL, where the cases are stored too";
-            let value = format!("a `{}:` URL", url.split(':').next().unwrap_or_default());
-            return Err(InvalidSetting { name: "STORE", value, expected }.into());
-        }
         // First the records: their lock keeps other processes from the log.
         let engine = engine(connect(url).await.map_err(wrong)?);
         let cases = match directory {
@@ -160,6 +155,18 @@ impl Stores {
         };
         Ok(Self { engine, cases: Arc::new(cases), postgres: None })
     }
+}
+
+/// Refuses stores that cannot have the cases beside the records. The rest of the URL may have a
+/// password.
+fn check_scheme(url: &str) -> Result<(), InvalidSetting> {
+    let value = match url.split_once(':') {
+        Some(("memory" | "file" | "postgres" | "postgresql", _)) => return Ok(()),
+        Some((scheme, _)) => format!("a `{scheme}:` URL"),
+        None => "a text without a scheme".into(),
+    };
+    let expected = "`memory:`, a `file:` or a `postgres:` URL, where the cases are stored too";
+    Err(InvalidSetting { name: "STORE", value, expected })
 }
 
 /// The log of cases: a file beside the directory of the records, which has no other files.
