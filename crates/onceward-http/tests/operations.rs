@@ -111,15 +111,13 @@ async fn a_page_of_the_service_tells_its_callers_apart_as_the_layer_does() {
     let scope_of =
         |request: Request<Full<Bytes>>| layer.scope_of(&request.into_parts().0, "orders.create");
     let page = "/orders/bulk/7";
-    let seen_by_handler = std::sync::Mutex::new(None);
-    let handler = async |request: Request<onceward_http::Body<Full<Bytes>>>| {
+    let told = async |request: Request<onceward_http::Body<Full<Bytes>>>| {
         let execution = onceward_http::Execution::of(request.extensions()).unwrap();
-        *seen_by_handler.lock().unwrap() = Some(execution.scope().caller().to_owned());
-        ok(Response::builder(), "")
+        ok(Response::builder(), execution.scope().caller().to_owned())
     };
-    send(&layer, handler, from("a", post("k", "{}"))).await;
+    let caller = send(&layer, told, from("a", post("k", "{}"))).await;
     let scope = scope_of(from("a", get(page))).unwrap();
-    assert_eq!(seen_by_handler.into_inner().unwrap().as_deref(), Some(scope.caller()));
+    assert_eq!(caller.body(), scope.caller());
     assert_eq!(scope.operation(), "orders.create");
     assert_ne!(scope_of(from("b", get(page))).unwrap().caller(), scope.caller());
     assert_eq!(scope_of(get(page)).unwrap_err().code(), onceward_http::Code::InvalidCaller);
