@@ -46,7 +46,7 @@ mod store;
 mod sweeper;
 mod unknown;
 
-pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult};
+pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult, OpenBulk};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
 pub use engine::{
     Begin, BeginError, Drained, Engine, EngineBuilder, Grant, LeaseLost, Permit, Rebuilder,

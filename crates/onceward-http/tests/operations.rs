@@ -105,6 +105,24 @@ async fn another_callers_operation_looks_like_one_that_does_not_exist() {
     assert_eq!(anonymous.status(), 400, "who is asking?");
 }
 
+#[tokio::test]
+async fn a_page_of_the_service_tells_its_callers_apart_as_the_layer_does() {
+    let layer = by_caller(&Bench::new(), accepting());
+    let scope_of =
+        |request: Request<Full<Bytes>>| layer.scope_of(&request.into_parts().0, "orders.create");
+    let page = "/orders/bulk/7";
+    let told = async |request: Request<onceward_http::Body<Full<Bytes>>>| {
+        let execution = onceward_http::Execution::of(request.extensions()).unwrap();
+        ok(Response::builder(), execution.scope().caller().to_owned())
+    };
+    let caller = send(&layer, told, from("a", post("k", "{}"))).await;
+    let scope = scope_of(from("a", get(page))).unwrap();
+    assert_eq!(caller.body(), scope.caller());
+    assert_eq!(scope.operation(), "orders.create");
+    assert_ne!(scope_of(from("b", get(page))).unwrap().caller(), scope.caller());
+    assert_eq!(scope_of(get(page)).unwrap_err().code(), onceward_http::Code::InvalidCaller);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_page_accepts_only_get_and_head() {
     let bench = Bench::new();

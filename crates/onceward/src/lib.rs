@@ -20,7 +20,7 @@ struct HttpDocument;
 #[cfg(all(doctest, feature = "axum", feature = "embedded", feature = "postgres"))]
 #[doc = include_str!("../../../docs/stores.md")]
 struct StoresDocument;
-#[cfg(all(doctest, feature = "embedded", feature = "macros"))]
+#[cfg(all(doctest, feature = "embedded", feature = "macros", feature = "postgres"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct LibraryDocument;
 #[cfg(doctest)]

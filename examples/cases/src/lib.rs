@@ -1,79 +1,179 @@
 //! Cases with a life cycle from draft to paid. Keys make retries safe, expected versions make
 //! transitions safe, and neither replaces the other. The README explains the example.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `lib` | the service: its stores, its routes, and one case at a time |
+//! | `bulk`, `bulk_item` | many cases under one key, and the results of the items |
+//! | `case` | the life cycle, the same in every store |
+//! | `case_store` | what stores the cases: `case_log` (memory, file), `case_tables` (PostgreSQL) |
+//! | `settings`, `checkpoint` | environment variables; where tests stop the service |
 
 mod bulk;
+mod bulk_item;
+mod case;
+mod case_log;
+mod case_store;
+mod case_tables;
+mod checkpoint;
+mod settings;
 
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use onceward::{Engine, MemoryStore, OnLapse, OperationId};
-use onceward_http::{InvalidLayer, Onceward, Operation};
-use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
+use onceward::http::{Fate, Onceward, OncewardLayer, Operation, PgTransaction, Source};
+use onceward::stores::postgres::PostgresStore;
+use onceward::stores::{SharedStore, connect, embedded_at, postgres_at};
+use onceward::{BoxError, Engine, OnLapse, Policy};
+use serde::Deserialize;
+use serde_json::json;
 
-/// All cases; the first one has the id 1. A real service has a database instead.
-pub type Cases = Arc<Mutex<Vec<Case>>>;
+pub use checkpoint::Checkpoint;
+pub use settings::{InvalidSetting, Settings};
 
-/// One case.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Case {
-    id: usize,
-    title: String,
-    status: Status,
-    /// Counts the changes. A request to change the case says which version its sender has seen.
-    version: u64,
-    /// The operation that made the last change, where a bulk made it.
-    #[serde(skip)]
-    changed_by: Option<OperationId>,
+use case::Step;
+use case_log::CaseLog;
+use case_store::CaseStore;
+use case_tables::CaseTables;
+use checkpoint::CheckpointHook;
+
+/// The service, with its settings.
+#[derive(Debug)]
+pub struct CaseService {
+    settings: Settings,
+    on_checkpoint: CheckpointHook,
 }
 
-/// Where a case stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Not submitted yet.
-    Draft,
-    /// It waits for a decision.
-    Submitted,
-    /// Can be paid.
-    Approved,
-    /// It was decided against. The end.
-    Rejected,
-    /// Paid. This is final.
-    Paid,
+/// State of the handlers.
+#[derive(Clone)]
+struct Service {
+    engine: Engine,
+    cases: Arc<dyn CaseStore>,
+    /// Tells the callers of a bulk apart.
+    once: OncewardLayer,
+    bulk_items_max: usize,
+    bulk_concurrency: usize,
+    on_checkpoint: CheckpointHook,
 }
 
-/// A change of a case's status.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Step {
-    /// A draft becomes submitted.
-    Submit,
-    /// A submitted case becomes approved.
-    Approve,
-    /// A submitted case becomes rejected.
-    Reject,
-    /// An approved case becomes paid.
-    Pay,
+/// The stores of the service: records and cases, kept in the same place.
+struct Stores {
+    engine: Engine,
+    cases: Arc<dyn CaseStore>,
+    /// The records, if they are in PostgreSQL: requests can run in its transactions.
+    postgres: Option<Arc<PostgresStore>>,
 }
 
-impl Status {
-    /// The status after a step; `None` where it cannot be taken.
-    fn after(self, step: Step) -> Option<Self> {
-        match (self, step) {
-            (Self::Draft, Step::Submit) => Some(Self::Submitted),
-            (Self::Submitted, Step::Approve) => Some(Self::Approved),
-            (Self::Submitted, Step::Reject) => Some(Self::Rejected),
-            (Self::Approved, Step::Pay) => Some(Self::Paid),
-            (Self::Draft | Self::Submitted | Self::Approved | Self::Rejected | Self::Paid, _) => {
-                None
-            }
-        }
+impl CaseService {
+    /// A service with these settings.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, on_checkpoint: CheckpointHook::none() }
     }
+
+    /// Awaits a function at each checkpoint of each bulk, with the item's id, for tests.
+    #[must_use]
+    pub fn on_checkpoint<R>(
+        mut self,
+        hook: impl Fn(Checkpoint, &str) -> R + Send + Sync + 'static,
+    ) -> Self
+    where
+        R: Future<Output = ()> + Send + 'static,
+    {
+        self.on_checkpoint = CheckpointHook::new(hook);
+        self
+    }
+
+    /// Opens the stores and builds the routes.
+    pub async fn into_router(self) -> Result<Router, BoxError> {
+        let Self { settings, on_checkpoint } = self;
+        let stores = Stores::open(&settings, &on_checkpoint).await?;
+        let Stores { engine, cases, postgres } = stores;
+        // The defaults keep a 409 of the handler as they keep a success: a refusal for reasons of
+        // the business is an outcome, and a retry of the same intent gets the same one.
+        let mut single = Onceward::layer(engine.clone()).caller(Source::credentials());
+        if let Some(postgres) = &postgres {
+            single = single.transactions(postgres);
+        }
+        let single = single
+            .operation(Operation::post("/cases").named("cases.create"))
+            .operation(Operation::post("/cases/{id}/{step}").named("cases.step"))
+            .build()?;
+        // A bulk may be taken over after a crash, because each of its items is guarded.
+        let bulk = Operation::post("/cases:bulkApprove").named(bulk::OPERATION);
+        let bulk = bulk.with(|rules| rules.on_lapse = Some(OnLapse::Takeover));
+        let once = Onceward::layer(engine.clone())
+            .caller(Source::credentials())
+            .operation(bulk)
+            .only_named()
+            .build()?;
+        let service = Service {
+            engine,
+            cases,
+            once: once.clone(),
+            bulk_items_max: settings.bulk_items_max,
+            bulk_concurrency: settings.bulk_concurrency,
+            on_checkpoint,
+        };
+        Ok(Router::new()
+            .route("/cases", post(create))
+            .route("/cases/{id}/{step}", post(take))
+            .layer(single)
+            .route("/cases/{id}", get(show))
+            .route("/cases:bulkApprove", post(bulk::approve))
+            .route("/cases/bulk/{operation}", get(bulk::show))
+            .layer(once)
+            .with_state(service))
+    }
+}
+
+impl Stores {
+    async fn open(settings: &Settings, hook: &CheckpointHook) -> Result<Self, BoxError> {
+        let (url, hook) = (settings.store.as_str(), hook.clone());
+        let policy = Policy::builder().lease(settings.lease).build();
+        let policy = policy.map_err(|error| format!("LEASE: {error}"))?;
+        let engine = |store: SharedStore| Engine::builder(store).policy(policy.clone()).build();
+        let wrong = |error| format!("STORE: {error}");
+        check_scheme(url)?;
+        if let Some((url, settings)) = postgres_at(url).map_err(wrong)? {
+            let store = Arc::new(PostgresStore::open(&url, settings.clone()).await?);
+            let engine = engine(store.clone());
+            let transactions = store.transactions(engine.identity().clone(), policy);
+            let cases = CaseTables::open((&url, settings), transactions, hook).await?;
+            return Ok(Self { engine, cases: Arc::new(cases), postgres: Some(store) });
+        }
+        let directory = embedded_at(url).map_err(wrong)?.map(|(directory, _)| directory);
+        // First the records: their lock keeps other processes from the log.
+        let engine = engine(connect(url).await.map_err(wrong)?);
+        let cases = match directory {
+            Some(directory) => CaseLog::open(&log_beside(&directory), hook)?,
+            None => CaseLog::in_memory(hook),
+        };
+        Ok(Self { engine, cases: Arc::new(cases), postgres: None })
+    }
+}
+
+/// Refuses stores that cannot have the cases beside the records. The rest of the URL may have a
+/// password.
+fn check_scheme(url: &str) -> Result<(), InvalidSetting> {
+    let value = match url.split_once(':') {
+        Some(("memory" | "file" | "postgres" | "postgresql", _)) => return Ok(()),
+        Some((scheme, _)) => format!("a `{scheme}:` URL"),
+        None => "a text without a scheme".into(),
+    };
+    let expected = "`memory:`, a `file:` or a `postgres:` URL, where the cases are stored too";
+    Err(InvalidSetting { name: "STORE", value, expected })
+}
+
+/// The log of cases: a file beside the directory of the records, which has no other files.
+fn log_beside(directory: &FilePath) -> std::path::PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(".cases");
+    name.into()
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,97 +186,58 @@ struct NewCase {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Expected {
-    expected_version: u64,
+    expected_version: i64,
 }
 
-/// A refusal for reasons of the business. The client decides anew, and that takes a new key.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Refusal {
-    code: String,
-    status: Status,
-    version: u64,
+/// The transaction of a request, if the cases are in PostgreSQL. The layer commits it together with
+/// the response.
+type RequestTransaction = Option<Extension<PgTransaction>>;
+
+async fn create(
+    State(service): State<Service>,
+    tx: RequestTransaction,
+    Json(new): Json<NewCase>,
+) -> Response {
+    if new.title.contains('\0') {
+        let message = "`title` must not contain the character U+0000";
+        return (StatusCode::BAD_REQUEST, Json(json!({ "message": message }))).into_response();
+    }
+    match service.cases.create(tx.as_deref(), new.title).await {
+        Ok(case) => {
+            let location = [("location", format!("/cases/{}", case.id))];
+            (StatusCode::CREATED, location, Json(case)).into_response()
+        }
+        Err(error) => unavailable(&*error).into_response(),
+    }
 }
 
-#[derive(Debug, Clone)]
-struct Service {
-    cases: Cases,
-    engine: Engine,
+async fn show(State(service): State<Service>, Path(id): Path<i64>) -> Response {
+    match service.cases.find(id).await {
+        Ok(Some(case)) => Json(case).into_response(),
+        Ok(None) => StatusCode::NOT_FOUND.into_response(),
+        Err(error) => unavailable(&*error).into_response(),
+    }
 }
 
-/// The service, on a store in memory.
-pub fn app(cases: Cases) -> Result<Router, InvalidLayer> {
-    app_on(Engine::new(Arc::new(MemoryStore::new())), cases)
-}
-
-/// The service on an engine.
-pub fn app_on(engine: Engine, cases: Cases) -> Result<Router, InvalidLayer> {
-    // A bulk may be taken over after a crash, because each of its items is guarded.
-    let bulk = Operation::post("/cases:bulkApprove").named("cases.bulk_approve");
-    let bulk = bulk.with(|rules| rules.on_lapse = Some(OnLapse::Takeover));
-    // The defaults keep a 409 of the handler as they keep a success: a refusal for reasons of
-    // the business is an outcome, and a retry of the same intent gets the same one.
-    let once = Onceward::layer(engine.clone())
-        .single_tenant()
-        .operation(Operation::post("/cases").named("cases.create"))
-        .operation(Operation::post("/cases/{id}/{step}").named("cases.step"))
-        .operation(bulk)
-        .build()?;
-    Ok(Router::new()
-        .route("/cases", post(create))
-        .route("/cases/{id}", get(show))
-        .route("/cases/{id}/{step}", post(take))
-        .route("/cases:bulkApprove", post(bulk::approve))
-        .layer(once)
-        .with_state(Service { cases, engine }))
-}
-
-async fn create(State(service): State<Service>, Json(new): Json<NewCase>) -> Response {
-    let mut cases = service.cases.lock().await;
-    let (id, title) = (cases.len() + 1, new.title);
-    let case = Case { id, title, status: Status::Draft, version: 1, changed_by: None };
-    cases.push(case.clone());
-    (StatusCode::CREATED, [("location", format!("/cases/{id}"))], Json(case)).into_response()
-}
-
-async fn show(State(service): State<Service>, Path(id): Path<usize>) -> Response {
-    let cases = service.cases.lock().await;
-    let case = cases.iter().find(|case| case.id == id);
-    case.map_or_else(|| StatusCode::NOT_FOUND.into_response(), |case| Json(case).into_response())
-}
-
-/// Takes a step. Compares the version and changes the case under one lock, like
+/// Takes a step. The store compares the version and changes the case in one step, like
 /// `UPDATE … WHERE id = ? AND version = ?`.
 async fn take(
     State(service): State<Service>,
-    Path((id, step)): Path<(usize, Step)>,
+    tx: RequestTransaction,
+    Path((id, step)): Path<(i64, Step)>,
     Json(Expected { expected_version }): Json<Expected>,
 ) -> Response {
-    let mut cases = service.cases.lock().await;
-    let Some(case) = cases.iter_mut().find(|case| case.id == id) else {
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    match case.step(step, expected_version) {
-        Ok(()) => Json(&*case).into_response(),
-        Err(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
+    match service.cases.take(tx.as_deref(), id, step, expected_version).await {
+        Ok(Some(Ok(case))) => Json(case).into_response(),
+        Ok(Some(Err(refusal))) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
+        Ok(None) => StatusCode::NOT_FOUND.into_response(),
+        Err(error) => unavailable(&*error).into_response(),
     }
 }
 
-impl Case {
-    /// Its version: the number of its changes.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
-    fn step(&mut self, step: Step, expected_version: u64) -> Result<(), Refusal> {
-        if self.version != expected_version {
-            return Err(self.refusal("STALE_VERSION"));
-        }
-        let next = self.status.after(step).ok_or_else(|| self.refusal("NOT_IN_THIS_STATE"))?;
-        (self.status, self.version, self.changed_by) = (next, self.version + 1, None);
-        Ok(())
-    }
-
-    fn refusal(&self, code: &str) -> Refusal {
-        Refusal { code: code.to_owned(), status: self.status, version: self.version }
-    }
+/// The cases cannot be read or written. A request in a transaction is rolled back, so its retry is
+/// executed.
+fn unavailable(error: &dyn std::error::Error) -> impl IntoResponse + use<> {
+    eprintln!("the cases are unavailable: {error}");
+    (StatusCode::SERVICE_UNAVAILABLE, Fate::Unknown, [("retry-after", "1")])
 }

@@ -1,10 +1,11 @@
 //! Keys and expected versions: each catches its own errors.
 
-use example_cases::{Cases, app};
+use example_cases::{CaseService, Settings};
 use example_walk::{App, Response};
 
 async fn start() -> App {
-    let app = App::start(app(Cases::default()).unwrap()).await;
+    let service = CaseService::new(Settings::default()).into_router();
+    let app = App::start(service.await.unwrap()).await;
     let created =
         app.post("/cases", &[("idempotency-key", "new-1")], r#"{"title":"Broken window"}"#).await;
     assert_eq!((created.status, created.header("location")), (201, Some("/cases/1")));
@@ -100,4 +101,25 @@ async fn of_two_concurrent_intents_one_wins_and_one_is_stale() {
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409]);
     assert_eq!(state(&app).await, ("submitted".into(), 2));
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_have_the_cases_is_refused_by_its_setting() {
+    for (store, expected) in [
+        (
+            "redis://:canary@localhost",
+            "STORE is a `redis:` URL; it must be `memory:`, a `file:` or",
+        ),
+        ("mysql://canary", "STORE is a `mysql:` URL; it must be"),
+        ("file:./data?canary=1", "STORE: `file:` stores have no option `canary`"),
+        ("canary", "STORE is a text without a scheme; it must be"),
+    ] {
+        let settings = Settings { store: store.into(), ..Settings::default() };
+        let error = CaseService::new(settings).into_router().await.unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!error.contains("canary@") && !error.contains("//canary"), "{error}");
+    }
+    let settings = Settings { lease: std::time::Duration::ZERO, ..Settings::default() };
+    let error = CaseService::new(settings).into_router().await.unwrap_err().to_string();
+    assert!(error.starts_with("LEASE: "), "{error}");
 }

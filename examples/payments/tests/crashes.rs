@@ -1,5 +1,7 @@
-//! Kills the shop with SIGKILL at six points of an order, several rounds each. The provider loses
-//! requests and responses, and ignores idempotency keys. The history checker verifies the results.
+//! Kills the shop with SIGKILL at six points of an order, several rounds each, on every durable
+//! store. The provider loses requests and responses, and ignores idempotency keys. The history
+//! checker verifies the results. The points of a store are tried concurrently, because most of the
+//! time goes into waiting for leases.
 //!
 //! `ONCEWARD_ROUNDS=100 cargo test -p example-payments --test crashes` runs more rounds.
 
@@ -7,6 +9,8 @@
 mod crashing_store;
 #[path = "crashes/shop_process.rs"]
 mod shop_process;
+#[path = "crashes/shop_store.rs"]
+mod shop_store;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,6 +22,7 @@ use example_payments::{OrderLog, Provider, ProviderServer};
 use onceward::{Clock as _, Ended, Fence, Fingerprint, RecordId, SystemAmbient};
 use onceward_testkit::history::{Answer, Attempt, Event, Expectations, History, Outcome, check};
 use shop_process::{LEASE, ShopProcess};
+use shop_store::{ShopStore, StoreKind};
 use tempfile::TempDir;
 
 /// Rounds for each crash point, from `ONCEWARD_ROUNDS`.
@@ -27,8 +32,9 @@ fn rounds() -> u64 {
 
 /// Test of a crash point, with everything that survives the shop's process.
 struct CrashTest {
-    store: String,
+    store: ShopStore,
     crash_point: CrashPoint,
+    outage: Outage,
     reconciler: bool,
     directory: TempDir,
     provider: Provider,
@@ -36,6 +42,16 @@ struct CrashTest {
     client: reqwest::Client,
     history: History,
     attempts: u64,
+}
+
+/// Event at the store's Redis, while the shop is stopped at its crash point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outage {
+    None,
+    /// It is killed with SIGKILL, and started again before the shop.
+    RedisKilled,
+    /// All its data is deleted.
+    RedisFlushed,
 }
 
 /// Response that a client got to an order.
@@ -52,10 +68,8 @@ enum ClientResult {
 }
 
 impl CrashTest {
-    async fn new(store: &str, crash_point: CrashPoint, reconciler: bool) -> Self {
+    async fn new(store: ShopStore, crash_point: CrashPoint, reconciler: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let records = directory.path().join("records");
-        let store = store.replace("{records}", records.to_str().unwrap());
         let provider = Provider::without_idempotency();
         let provider_server = ProviderServer::start(&provider, 0).await.unwrap();
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0);
@@ -64,6 +78,7 @@ impl CrashTest {
         Self {
             store,
             crash_point,
+            outage: Outage::None,
             reconciler,
             directory,
             provider,
@@ -77,7 +92,8 @@ impl CrashTest {
     async fn start_shop(&self, crash_point: Option<CrashPoint>) -> ShopProcess {
         let provider = format!("http://{}", self.provider_server.address());
         let order_log = self.order_log();
-        ShopProcess::start(&self.store, &provider, &order_log, self.reconciler, crash_point).await
+        let address = &self.store.address;
+        ShopProcess::start(address, &provider, &order_log, self.reconciler, crash_point).await
     }
 
     fn order_log(&self) -> PathBuf {
@@ -95,7 +111,18 @@ impl CrashTest {
             () = crash => {}
             result = order => self.record(number, result),
         }
-        shop.kill().await;
+        match self.outage {
+            Outage::None => shop.kill().await,
+            Outage::RedisKilled => {
+                self.store.kill_redis();
+                shop.kill().await;
+                self.store.start_redis();
+            }
+            Outage::RedisFlushed => {
+                self.store.flush_redis();
+                shop.kill().await;
+            }
+        }
 
         let shop = self.start_shop(None).await;
         let first = self.retry_until_final(&shop, number, card).await;
@@ -197,12 +224,12 @@ impl CrashTest {
         tokio::time::sleep(LEASE * 3).await;
         shop.kill().await;
         assert_eq!(self.provider.charges().len(), charges.values().sum::<usize>());
-        let unknown = shop_process::count_unknown(&self.store).await;
+        let unknown = shop_process::count_unknown(&self.store.address).await;
         let paid = OrderLog::open(&self.order_log()).unwrap().charges();
         println!(
-            "{:?} on {}: {rounds} rounds, {} charges, {unknown} unknown",
+            "{:?} on {:?}: {rounds} rounds, {} charges, {unknown} unknown",
             self.crash_point,
-            self.store.split(':').next().unwrap(),
+            self.store.kind,
             charges.len()
         );
         if self.reconciler {
@@ -221,12 +248,40 @@ fn record_id(number: u64) -> RecordId {
     RecordId::from_bytes(bytes)
 }
 
-async fn run(store: &str, crash_point: &str, reconciler: bool) {
-    let mut test = CrashTest::new(store, CrashPoint::named(crash_point), reconciler).await;
-    for number in 0..rounds() {
-        test.round(number).await;
+impl CrashTest {
+    async fn run(mut self) {
+        for number in 0..rounds() {
+            self.round(number).await;
+        }
+        self.verify(rounds()).await;
     }
-    test.verify(rounds()).await;
+}
+
+/// Kills the shop at each of the six points, on stores of their own.
+async fn at_every_point(kind: StoreKind, reconciler: bool) {
+    let mut tests = Vec::new();
+    for (name, crash_point) in CrashPoint::ALL {
+        let variant = if reconciler { "" } else { "_alone" };
+        let Some(store) = ShopStore::new(kind, &format!("{name}{variant}")) else { return };
+        let test = CrashTest::new(store, crash_point, reconciler).await;
+        tests.push((name, tokio::spawn(test.run())));
+    }
+    let mut failed = Vec::new();
+    for (name, test) in tests {
+        if test.await.is_err() {
+            failed.push(name);
+        }
+    }
+    assert!(failed.is_empty(), "on {kind:?}, killed {failed:?}");
+}
+
+/// Kills the shop at its worst point, where the charge is made and neither the order log nor the
+/// store has it, and lets something happen to Redis there.
+async fn after_the_charge(kind: StoreKind, outage: Outage) {
+    let name = format!("{outage:?}").to_lowercase();
+    let Some(store) = ShopStore::with_own_redis(kind, &name) else { return };
+    let test = CrashTest::new(store, CrashPoint::AfterCharge, true).await;
+    CrashTest { outage, ..test }.run().await;
 }
 
 /// Entry point of the child process. Does nothing in the test process itself.
@@ -235,52 +290,47 @@ async fn a_shop_to_be_killed() {
     shop_process::run_shop_if_child().await;
 }
 
-macro_rules! crash_tests {
-    ($($point:ident)*) => {
-        mod embedded {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $point() {
-                    super::run("file:{records}", stringify!($point), true).await;
-                }
-            )*
-        }
-        mod embedded_without_resolver {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $point() {
-                    super::run("file:{records}", stringify!($point), false).await;
-                }
-            )*
-        }
-        mod postgres {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $point() {
-                    let name = stringify!($point);
-                    let Some(store) = super::shop_process::postgres(name) else { return };
-                    super::run(&store, name, true).await;
-                }
-            )*
-        }
-        mod postgres_without_resolver {
-            $(
-                #[tokio::test(flavor = "multi_thread")]
-                async fn $point() {
-                    let schema = concat!(stringify!($point), "_alone");
-                    let Some(store) = super::shop_process::postgres(schema) else { return };
-                    super::run(&store, stringify!($point), false).await;
-                }
-            )*
-        }
-    };
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_six_points_an_order_is_charged_once_on_the_embedded_store() {
+    at_every_point(StoreKind::Embedded, true).await;
 }
 
-crash_tests! {
-    before_the_claim
-    after_the_claim
-    after_the_order_before_the_charge
-    after_the_charge_before_the_book
-    after_the_book_before_completion
-    after_completion_before_the_answer
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_six_points_an_order_is_charged_once_on_postgres() {
+    at_every_point(StoreKind::Postgres, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_six_points_an_order_is_charged_once_on_redis() {
+    at_every_point(StoreKind::Redis, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_at_six_points_an_order_is_charged_once_on_postgres_behind_redis() {
+    at_every_point(StoreKind::Tiered, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_resolver_no_order_is_charged_twice_on_the_embedded_store() {
+    at_every_point(StoreKind::Embedded, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_resolver_no_order_is_charged_twice_on_postgres() {
+    at_every_point(StoreKind::Postgres, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_is_killed_after_the_charge_costs_no_charge() {
+    after_the_charge(StoreKind::Redis, Outage::RedisKilled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_before_postgres_that_is_killed_after_the_charge_costs_no_charge() {
+    after_the_charge(StoreKind::Tiered, Outage::RedisKilled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_before_postgres_that_is_flushed_after_the_charge_costs_no_charge() {
+    after_the_charge(StoreKind::Tiered, Outage::RedisFlushed).await;
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::common::*;
 use onceward_core::{
-    Bulk, BulkDone, BulkError, BulkItem, Engine, Failure, Grant, InvalidBulk, ItemResult, Key,
-    Rejection,
+    BeginError, Bulk, BulkDone, BulkError, BulkItem, Done, Effect, Engine, Failure, Grant, Intent,
+    InvalidBulk, ItemResult, Key, OperationId, Rejection, RunError, Settled, StoreError,
+    StoreErrorKind,
 };
 use parking_lot::Mutex;
 use tokio::time::sleep;
@@ -178,4 +179,121 @@ async fn bad_lists_are_refused_with_what_is_wrong() {
     let unnamed = bulk.run(unnamed, books.work()).await.unwrap_err();
     assert_eq!(unnamed.to_string(), "the item at position 0 has an empty id");
     assert_eq!(books.done(), [0; 0]);
+}
+
+#[tokio::test]
+async fn a_bulk_over_its_limit_is_refused_and_the_limit_is_named() {
+    let (bench, books) = (Bench::new(), Books::default());
+    let bulk = bulk(bench.engine()).items_max(2);
+    let refused = bulk.run(items(&[1, 2, 3]), books.work()).await.unwrap_err();
+    assert_eq!(refused.to_string(), "the bulk has 3 items; at most 2 are allowed");
+    assert_eq!(books.done(), [0; 0]);
+    bulk.run(items(&[1, 2]), books.work()).await.unwrap();
+}
+
+/// Work that claims its items itself, as a transaction does.
+type OwnClaim = std::pin::Pin<Box<dyn Future<Output = Result<Done<i32>, RunError<String>>> + Send>>;
+
+/// Does items in a "database" that commits an item's claim, effect and result together.
+#[derive(Clone, Default)]
+struct Database(Arc<Mutex<Vec<(Intent, i32)>>>);
+
+impl Database {
+    /// Does items, except 3: its connection fails in the first run.
+    fn each(&self, is_down: bool) -> impl Fn(i32, Intent) -> OwnClaim + Send + Sync + 'static {
+        let database = self.clone();
+        move |number, intent| {
+            let database = database.clone();
+            Box::pin(async move {
+                let mut rows = database.0.lock();
+                let replayed = rows.iter().any(|(known, _)| known.key == intent.key);
+                if is_down && number == 3 {
+                    let error =
+                        StoreError::new("test", StoreErrorKind::Unavailable, Effect::NotApplied);
+                    return Err(RunError::Begin(BeginError::Unavailable(error)));
+                }
+                if !replayed {
+                    rows.push((intent, number));
+                }
+                let operation = OperationId::of_no_record();
+                Ok(Done { value: number, operation, replayed, settled: Settled::Durable })
+            })
+        }
+    }
+}
+
+/// The items are claimed by the work itself. When one cannot be, the bulk is interrupted; its next
+/// run is the same operation, and each item keeps its intent.
+#[tokio::test(start_paused = true)]
+async fn items_that_claim_themselves_are_done_once_across_an_interruption() {
+    let (bench, database) = (Bench::new(), Database::default());
+    let bulk = bulk(bench.engine()).concurrency(1);
+    let open = bulk.begin(items(&[1, 2, 3, 4])).await.unwrap();
+    let operation = open.operation();
+    let listed: Vec<_> = open.items().map(|(id, input)| (id.to_owned(), *input)).collect();
+    assert_eq!(listed[3], ("line-4".to_owned(), 4));
+    let stopped = open.run_each(database.each(true)).await.unwrap_err();
+    assert!(matches!(stopped, BulkError::Interrupted { item, .. } if item == "line-3"));
+
+    sleep(LEASE * 2).await;
+    let open = bulk.begin(items(&[1, 2, 3, 4])).await.unwrap();
+    assert_eq!(open.operation(), operation);
+    let done = open.run_each(database.each(false)).await.unwrap();
+    assert_eq!((done.operation, done.replayed, done.items.len()), (operation, false, 4));
+    let numbers: Vec<_> = database.0.lock().iter().map(|(_, number)| *number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4], "nothing was done twice");
+
+    let replay = bulk.begin(items(&[1, 2, 3, 4])).await.unwrap();
+    assert_eq!(replay.operation(), operation);
+    assert!(replay.run_each(database.each(true)).await.unwrap().replayed);
+}
+
+/// An item whose own claim is refused as unknown does not stop the others, and a replay asks again.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_item_is_asked_about_again_by_every_replay() {
+    let (bench, bulk_operation) = (Bench::new(), OperationId::of_no_record());
+    let bulk = bulk(bench.engine());
+    let evidence = Arc::new(Mutex::new(false));
+    let each = || {
+        let evidence = Arc::clone(&evidence);
+        move |number, _: Intent| {
+            let is_known = number != 2 || *evidence.lock();
+            let answer: OwnClaim = Box::pin(async move {
+                let operation = bulk_operation;
+                match is_known {
+                    true => Ok(Done {
+                        value: number,
+                        operation,
+                        replayed: false,
+                        settled: Settled::Durable,
+                    }),
+                    false => Err(RunError::Rejected(Rejection::Unknown { operation })),
+                }
+            });
+            answer
+        }
+    };
+    let run = async || {
+        let open = bulk.begin(items(&[1, 2, 3])).await.unwrap();
+        results(open.run_each(each()).await.unwrap())
+    };
+    let first = run().await;
+    assert!(matches!(first[1], ItemResult::Unknown { .. }));
+    assert_eq!(first[2], ItemResult::Succeeded { value: 3 });
+    assert_eq!(run().await, first);
+    *evidence.lock() = true;
+    assert_eq!(run().await[1], ItemResult::Succeeded { value: 2 });
+}
+
+/// Between `begin` and the first item the caller may fail, and the bulk is not lost.
+#[tokio::test(start_paused = true)]
+async fn an_open_bulk_that_is_dropped_is_left_to_the_next_sender() {
+    let (bench, books) = (Bench::new(), Books::default());
+    let bulk = bulk(bench.engine());
+    drop(bulk.begin(items(&[1])).await.unwrap());
+    let busy = bulk.run(items(&[1]), books.work()).await;
+    assert!(matches!(busy, Err(BulkError::Rejected(Rejection::Running { .. }))));
+    sleep(LEASE * 2).await;
+    let done = bulk.run(items(&[1]), books.work()).await.unwrap();
+    assert_eq!((done.replayed, books.done()), (false, vec![1]));
 }

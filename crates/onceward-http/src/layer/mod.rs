@@ -19,10 +19,12 @@ mod transactions;
 use std::fmt;
 use std::sync::Arc;
 
-use onceward_core::Engine;
+use http::request::Parts;
+use onceward_core::{Engine, Scope};
 use tower_layer::Layer;
 
 use crate::exchange::LayerState;
+use crate::problem::Problem;
 
 pub use builder::{LayerBuilder, Scoped, Unscoped};
 pub use compile::InvalidLayer;
@@ -65,6 +67,18 @@ impl Onceward {
 #[derive(Clone)]
 pub struct OncewardLayer {
     state: Arc<LayerState>,
+}
+
+impl OncewardLayer {
+    /// Returns the tenant and the caller of a request, as the scope of an operation. For pages of
+    /// your own that show an operation to its owner only, like the layer's status pages.
+    ///
+    /// # Errors
+    ///
+    /// A refusal to send to the client: the request has no valid tenant or caller.
+    pub fn scope_of(&self, request: &Parts, operation: &str) -> Result<Scope, Problem> {
+        self.state.scope_sources.resolve(request, operation)
+    }
 }
 
 impl<S> Layer<S> for OncewardLayer {

@@ -21,7 +21,7 @@ pub(crate) enum CrashPoint {
 }
 
 impl CrashPoint {
-    const ALL: [(&'static str, Self); 6] = [
+    pub(crate) const ALL: [(&'static str, Self); 6] = [
         ("before_the_claim", Self::BeforeClaim),
         ("after_the_claim", Self::AfterClaim),
         ("after_the_order_before_the_charge", Self::BeforeCharge),

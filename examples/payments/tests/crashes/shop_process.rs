@@ -4,17 +4,18 @@ use std::env;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use example_payments::{OrderLog, ProviderClient, Shop};
-use onceward::stores::{SharedStore, connect};
+use onceward::stores::SharedStore;
 use onceward::{OnLapse, Policy, Query, ReconcilerSettings, StateName};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::TcpListener;
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::crashing_store::{CrashPoint, CrashingStore, READY_TO_BE_KILLED, wait_for_kill};
+use super::shop_store::StoreAddress;
 
 /// Short, so that a dead shop is noticed soon, and long enough for a busy machine.
 pub(crate) const LEASE: Duration = Duration::from_millis(600);
@@ -28,7 +29,7 @@ pub(crate) struct ShopProcess {
 
 impl ShopProcess {
     pub(crate) async fn start(
-        store: &str,
+        store: &StoreAddress,
         provider: &str,
         order_log: &Path,
         reconciler: bool,
@@ -37,7 +38,8 @@ impl ShopProcess {
         let mut command = Command::new(env::current_exe().unwrap());
         command.args(["--exact", "a_shop_to_be_killed", "--nocapture", "--test-threads=1"]);
         command
-            .env("SHOP_STORE", store)
+            .env("SHOP_STORE", &store.url)
+            .env("SHOP_CACHE", store.cache.as_deref().unwrap_or_default())
             .env("SHOP_PROVIDER", provider)
             .env("SHOP_ORDER_LOG", order_log);
         command.env("SHOP_RECONCILER", if reconciler { "1" } else { "" });
@@ -71,11 +73,12 @@ impl ShopProcess {
 
 /// Serves until the process is killed, if [`ShopProcess::start`] started this process.
 pub(crate) async fn run_shop_if_child() {
-    let Ok(store) = env::var("SHOP_STORE") else { return };
+    let Ok(url) = env::var("SHOP_STORE") else { return };
     let var = |name| env::var(name).unwrap();
+    let cache = Some(var("SHOP_CACHE")).filter(|url| !url.is_empty());
     let crash_point = Some(var("SHOP_CRASH_POINT")).filter(|name| !name.is_empty());
     let crash_point = crash_point.map(|name| CrashPoint::named(&name));
-    let store = connect(&store).await.unwrap();
+    let store = StoreAddress { url, cache }.connect().await.unwrap();
     let store: SharedStore = Arc::new(CrashingStore { store, crash_point });
     let provider = ProviderClient::new(var("SHOP_PROVIDER")).unwrap();
     let order_log = OrderLog::open(Path::new(&var("SHOP_ORDER_LOG"))).unwrap();
@@ -98,22 +101,11 @@ pub(crate) async fn run_shop_if_child() {
 }
 
 /// Number of unknown operations in a store that no other process uses.
-pub(crate) async fn count_unknown(store: &str) -> usize {
-    let store = connect(store).await.unwrap();
+pub(crate) async fn count_unknown(store: &StoreAddress) -> usize {
+    let store = store.connect().await.unwrap();
     let query = Query { standing: Some(StateName::Unknown), limit: 10_000, ..Query::default() };
     let page = store.list(&query).await.unwrap();
     assert!(page.next.is_none());
     let orders = page.records.iter().filter(|it| it.scope.operation() == "orders.create");
     orders.count()
-}
-
-/// URL of a separate schema on a server that all tests share.
-pub(crate) fn postgres(schema: &str) -> Option<String> {
-    static SERVER: OnceLock<Option<onceward_services::Server>> = OnceLock::new();
-    if env::var("SHOP_STORE").is_ok() {
-        return None; // a child process uses the store of its parent
-    }
-    let server = SERVER.get_or_init(onceward_services::postgres).as_ref()?;
-    let short: String = schema.split('_').map(|word| &word[..word.len().min(3)]).collect();
-    Some(format!("{}?schema={short}&connections=2", server.url()))
 }
