@@ -9,7 +9,7 @@ use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
-use super::{Config, QuotaLimits, ScopeSource, Seconds, Store, StoreKind};
+use super::{Config, DimensionSource, QuotaLimits, Scope, ScopeSource, Seconds, Store, StoreKind};
 
 /// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +82,9 @@ pub fn lint(config: &Config) -> Vec<Warning> {
              { header_digest = \"x-api-key\" }, { cookie_digest = \"session\" }"
                 .into(),
         );
+    }
+    for (setting, why) in dimension_warnings(&config.scope) {
+        warn(setting, why.into());
     }
     for (setting, why) in quota_warnings(config) {
         warn(setting, why.into());
@@ -170,6 +173,46 @@ fn store_warning(store: &Store) -> Option<(&'static str, &'static str)> {
         )),
         (StoreKind::Embedded, false) | (StoreKind::Redis | StoreKind::Postgres, _) => None,
     }
+}
+
+/// Warnings about the optional parts of the scope: another value is another key, which runs.
+fn dimension_warnings(scope: &Scope) -> Vec<(&'static str, &'static str)> {
+    let varies = |source: &Option<DimensionSource>| {
+        source.as_ref().is_some_and(|it| !matches!(it, DimensionSource::Fixed(_)))
+    };
+    let mut warnings = Vec::new();
+    if varies(&scope.api_version) {
+        warnings.push((
+            "scope.api_version",
+            "the same key under another version is another key and runs, so a client that is \
+             upgraded between two attempts has two effects; use fingerprint_api_version, which \
+             refuses such a retry",
+        ));
+    }
+    if varies(&scope.parent) {
+        warnings.push((
+            "scope.parent",
+            "the same key under another parent is another key and runs; right if clients number \
+             their keys within a parent, else leave it out: a retry with another path is refused \
+             anyway",
+        ));
+    }
+    if scope.region.is_some() {
+        warnings.push((
+            "scope.region",
+            "the same key in another region is another key and runs there too; to give each key \
+             one region, use [region] instead",
+        ));
+    }
+    let from_header = matches!(scope.region, Some(DimensionSource::Header { .. }));
+    if from_header && scope.trusted_peers.0.is_empty() {
+        warnings.push((
+            "scope.region",
+            "comes from a header, and no peer is trusted to set it, so no request has it; set \
+             scope.trusted_peers",
+        ));
+    }
+    warnings
 }
 
 fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
@@ -315,6 +358,15 @@ mod tests {
     }
 
     #[test]
+    fn a_constant_part_of_the_scope_is_no_trap() {
+        assert_eq!(warned("[scope]\napi_version = { fixed = \"1\" }"), [""; 0]);
+        let region = "[scope]\nregion = { header = \"x-region\" }";
+        assert_eq!(warned(region), ["scope.region", "scope.region"]);
+        let trusted = format!("{region}\ntrusted_peers = [\"10.0.0.0/8\"]");
+        assert_eq!(warned(&trusted), ["scope.region"]);
+    }
+
+    #[test]
     fn each_unwise_setting_is_named() {
         for (text, setting) in [
             ("[store]\nurl = \"memory:\"", "store.url"),
@@ -344,6 +396,9 @@ mod tests {
             ("[scope]\ncaller = \"each_credential\"", "scope.caller"),
             ("[[listeners]]\naddress = \"0.0.0.0:8080\"", "scope.caller"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
+            ("[scope]\napi_version = { header = \"v\" }", "scope.api_version"),
+            ("[scope]\nparent = { header = \"account\" }", "scope.parent"),
+            ("[scope]\nregion = { fixed = \"eu\" }", "scope.region"),
             ("[quotas]\nnew_keys_burst = 9", "quotas.new_keys_burst"),
             ("[quotas.total]\nnew_keys_burst = 9", "quotas.total.new_keys_burst"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
