@@ -29,6 +29,7 @@ pub(crate) use fingerprint::{Fingerprinter, RawFields};
 pub use fingerprint::{json_differences, json_fingerprint};
 #[cfg(feature = "jwt")]
 pub use jwt::{InvalidJwks, Jwt};
+pub use key::HeadKey;
 pub(crate) use key::{key_in_body, key_in_headers, parse_key};
 pub(crate) use request_view::RequestView;
 pub(crate) use scope::{ParentSource, ScopeSources};

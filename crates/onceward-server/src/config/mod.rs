@@ -6,7 +6,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the sections, and settings that contradict each other |
-//! | `claims`, `cors`, `resolver`, `role`, `scope` | sections and values of one feature |
+//! | `claims`, `cors`, `region`, `resolver`, `role`, `scope` | sections and values of one feature |
 //! | `rules`, `rule_check` | the rules of operations; which of their settings is wrong |
 //! | `values`, `store_url` | single values; a store's URL, shown without its password |
 //! | `environment` | secrets in environment variables |
@@ -20,6 +20,7 @@ mod environment;
 mod lint;
 mod loops;
 mod reference;
+mod region;
 mod resolver;
 mod role;
 mod rule_check;
@@ -43,6 +44,7 @@ pub use lint::{Warning, lint};
 pub use loops::LoopError;
 pub(crate) use loops::OwnAddress;
 pub use reference::{REFERENCE, explain};
+pub use region::{HomeSource, Others, Region, RegionName, Separator, Unnamed};
 pub use resolver::{HttpResolver, Reconciler, Resolver, SqlResolver, TemplateSetting};
 pub use role::Role;
 pub use rules::{Operation, RuleSettings};
@@ -68,6 +70,8 @@ pub struct Config {
     pub store: Store,
     /// The owner of a key: tenant and caller.
     pub scope: Scope,
+    /// The home regions of keys.
+    pub region: Option<Region>,
     /// External authorization, asked before any store access.
     pub authorization: Option<Authorization>,
     /// Rules of all operations that do not override them.
@@ -107,6 +111,7 @@ impl Default for Config {
             upstream: Upstream::default(),
             store: Store::default(),
             scope: Scope::default(),
+            region: None,
             authorization: None,
             defaults: RuleSettings::default(),
             operations: Vec::new(),
@@ -521,10 +526,19 @@ impl Config {
         Ok(config)
     }
 
+    /// The path prefix of the status pages of operations of this gateway's region, which names it: a
+    /// client may ask another region's gateway.
+    fn own_operations_at(&self) -> String {
+        match &self.region {
+            Some(region) => format!("{}/{}", self.operations_at, region.name.as_str()),
+            None => self.operations_at.clone(),
+        }
+    }
+
     /// Format of refusals.
     pub fn problem_format(&self) -> onceward_http::ProblemFormat {
         onceward_http::ProblemFormat {
-            operations_at: self.operations_at.clone(),
+            operations_at: self.own_operations_at(),
             stripe_errors: self.stripe_errors.unwrap_or(self.profile == Profile::Stripe),
             ..onceward_http::ProblemFormat::default()
         }
@@ -543,6 +557,7 @@ impl Config {
         }
         self.scope.check()?;
         self.check_dimensions()?;
+        self.check_region()?;
         if !self.operations_at.starts_with('/') || self.operations_at.ends_with('/') {
             let at = &self.operations_at;
             return invalid(format!("operations_at: {at:?} must begin with / and not end with it"));

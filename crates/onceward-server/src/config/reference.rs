@@ -148,6 +148,7 @@ mod tests {
             include_str!("mod.rs"),
             include_str!("claims.rs"),
             include_str!("cors.rs"),
+            include_str!("region.rs"),
             include_str!("resolver.rs"),
             include_str!("rules.rs"),
             include_str!("scope.rs"),

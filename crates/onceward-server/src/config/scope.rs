@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::rule_check::RuleSection;
 use super::values::{HeaderNameSetting, Peers};
-use super::{Config, ConfigError, invalid};
+use super::{Config, ConfigError, HomeSource, invalid};
 
 /// The owner of a key. Two tenants, and two callers, can use the same key.
 #[derive(Debug, Clone, Deserialize)]
@@ -209,21 +209,6 @@ impl Scope {
             (ScopePart::Region, &self.region),
         ]
     }
-
-    /// The headers that only trusted peers may set: those that name an owner, and the region, which
-    /// is a statement of the infrastructure. A client's API version and parent resource are its own
-    /// choice: they only choose among the keys of the same owner.
-    pub(crate) fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        let owners = [&self.tenant, &self.caller].into_iter().filter_map(|source| match source {
-            Some(ScopeSource::Header(name)) => Some(&name.0),
-            _ => None,
-        });
-        let region = match &self.region {
-            Some(DimensionSource::Header { name, .. }) => Some(&name.0),
-            _ => None,
-        };
-        owners.chain(region)
-    }
 }
 
 /// The setting of an optional part of the scope.
@@ -236,6 +221,27 @@ fn setting(part: ScopePart) -> &'static str {
 }
 
 impl Config {
+    /// The headers that only trusted peers may set: those that name an owner or a region. A client's
+    /// API version and parent resource are its own choice, because they only choose among the keys
+    /// of the same owner. A region is a statement of the infrastructure: if clients could change it
+    /// between attempts, both regions would execute the request.
+    pub(crate) fn trusted_headers(&self) -> impl Iterator<Item = &HeaderName> {
+        let owners = [&self.scope.tenant, &self.scope.caller].into_iter();
+        let owners = owners.filter_map(|source| match source {
+            Some(ScopeSource::Header(name)) => Some(&name.0),
+            _ => None,
+        });
+        let region = match &self.scope.region {
+            Some(DimensionSource::Header { name, .. }) => Some(&name.0),
+            _ => None,
+        };
+        let home = self.region.as_ref().and_then(|region| match &region.of_key {
+            HomeSource::Header(name) => Some(&name.0),
+            HomeSource::PrefixBefore(_) => None,
+        });
+        owners.chain(region).chain(home)
+    }
+
     /// Refuses sources of the optional parts of the scope that contradict other settings.
     pub(super) fn check_dimensions(&self) -> Result<(), ConfigError> {
         for (part, source) in self.scope.dimensions() {
@@ -327,18 +333,24 @@ mod tests {
         let text = "api_version = { header = \"Api-Version\", default = \"2026-11\" }\n\
              parent = { path = \"cart\" }\nregion = \"host\"\n\
              [[operations]]\nroute = \"/carts/{cart}/orders\"";
-        let scope = parse(&format!("[scope]\n{text}")).unwrap().scope;
+        let config = parse(&format!("[scope]\n{text}")).unwrap();
+        assert_eq!(config.trusted_headers().count(), 0);
+        let scope = config.scope;
         let name = HeaderNameSetting("api-version".parse().unwrap());
         let default = Some("2026-11".to_owned());
         assert_eq!(scope.api_version, Some(DimensionSource::Header { name, default }));
         assert_eq!(scope.parent, Some(DimensionSource::Path("cart".into())));
         assert_eq!(scope.region, Some(DimensionSource::Host));
-        assert_eq!(scope.trusted_headers().count(), 0);
-        let region = parse("[scope]\nregion = { header = \"x-region\" }").unwrap().scope;
-        assert_eq!(
-            region.trusted_headers().map(HeaderName::as_str).collect::<Vec<_>>(),
-            ["x-region"]
-        );
+    }
+
+    #[test]
+    fn owners_and_regions_in_headers_need_a_trusted_peer() {
+        let text = "[scope]\ntenant = { header = \"x-tenant\" }\nparent = { header = \"account\" }\n\
+             region = { header = \"x-region\" }\ntrusted_peers = [\"10.0.0.0/8\"]\n\
+             [region]\nname = \"eu\"\nof_key = { header = \"x-home\" }";
+        let config = parse(text).unwrap();
+        let trusted: Vec<_> = config.trusted_headers().map(HeaderName::as_str).collect();
+        assert_eq!(trusted, ["x-tenant", "x-region", "x-home"]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::cors::Cors;
 use super::headers::{self, Peer};
 use super::loop_detection::LoopDetector;
 use super::quota::Quota;
+use super::region::RegionRouter;
 use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
 use crate::backend::Backend;
 use crate::config::{
@@ -31,6 +32,8 @@ pub(crate) struct ConfigSnapshot {
     /// The format of the gateway's own refusals.
     pub(crate) format: Arc<ProblemFormat>,
     pub(crate) loop_detector: Arc<LoopDetector>,
+    /// Home regions; `None` without `[region]`.
+    pub(crate) regions: Option<RegionRouter>,
 }
 
 /// The state that outlives reloads.
@@ -101,7 +104,10 @@ impl ConfigSnapshot {
         let (cors, format) = (Cors::new(&config.cors), Arc::new(config.problem_format()));
         let (body_budget, loop_detector) =
             (state.body_budget.clone(), Arc::clone(&state.loop_detector));
-        Ok(Self { layer, config, body_budget, cors, format, loop_detector })
+        let regions = config.region.as_ref().map(|region| {
+            RegionRouter::new(region, &config, Arc::clone(&format), &backend.metrics)
+        });
+        Ok(Self { layer, config, body_budget, cors, format, loop_detector, regions })
     }
 
     /// Removes the headers of a request that are only accepted from trusted peers.
@@ -110,7 +116,7 @@ impl ConfigSnapshot {
             return;
         }
         headers::remove_forwarding(request.headers_mut());
-        for name in self.config.scope.trusted_headers() {
+        for name in self.config.trusted_headers() {
             request.headers_mut().remove(name);
         }
     }
