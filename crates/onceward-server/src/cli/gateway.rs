@@ -118,8 +118,8 @@ pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
 /// Reads the configuration again and applies it. Returns why it was refused.
 fn reload_from(gateway: &Gateway, args: &GatewayArgs) -> Result<(), String> {
     let reloaded = args.config().and_then(|config: Config| {
-        let warnings = lint(&config);
-        gateway.reload(config)?;
+        let mut warnings = lint(&config);
+        warnings.extend(gateway.reload(config)?);
         Ok(warnings)
     });
     match reloaded {

@@ -9,7 +9,10 @@ use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
-use super::{Config, DimensionSource, QuotaLimits, Scope, ScopeSource, Seconds, Store, StoreKind};
+use super::{
+    Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Scope, ScopeSource, Seconds,
+    Store, StoreKind, Unnamed, Upstream,
+};
 
 /// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +88,11 @@ pub fn lint(config: &Config) -> Vec<Warning> {
     }
     for (setting, why) in dimension_warnings(&config.scope) {
         warn(setting, why.into());
+    }
+    if let Some(region) = &config.region {
+        for (setting, why) in region_warnings(region, &config.upstream) {
+            warn(&setting, why);
+        }
     }
     for (setting, why) in quota_warnings(config) {
         warn(setting, why.into());
@@ -211,6 +219,41 @@ fn dimension_warnings(scope: &Scope) -> Vec<(&'static str, &'static str)> {
             "comes from a header, and no peer is trusted to set it, so no request has it; set \
              scope.trusted_peers",
         ));
+    }
+    warnings
+}
+
+/// Warnings about home regions.
+fn region_warnings(region: &Region, upstream: &Upstream) -> Vec<(String, String)> {
+    let mut warnings = Vec::new();
+    let mut warn = |setting: &str, why: String| warnings.push((setting.to_owned(), why));
+    if region.unnamed == Unnamed::Here {
+        let why = "a key that names no region runs in each region that it is sent to; use \
+                   \"refuse\", or { home = \"…\" } with one region for all gateways";
+        warn("region.unnamed", why.into());
+    }
+    if let HomeSource::Header(name) = &region.of_key {
+        let why = format!(
+            "a retry with another value of {} runs in another region, which knows nothing of the \
+             first attempt; let the peer take it from something that never changes for a key, or \
+             let keys begin with their region: {{ prefix_before = \"_\" }}",
+            name.0
+        );
+        warn("region.of_key", why);
+    }
+    let (forwarded, own) = (region.response_timeout, upstream.response_timeout);
+    if region.others == Others::Forward && forwarded <= own {
+        let why = format!(
+            "{forwarded} is not longer than upstream.response_timeout ({own}): if the other \
+             gateways have the same, clients get a 504 before their home answers"
+        );
+        warn("region.response_timeout", why);
+    }
+    for (name, url) in &region.gateways {
+        if region.others == Others::Forward && url.is_plain_and_remote() {
+            let why = "http:// sends credentials unencrypted to another machine; use https://";
+            warn(&format!("region.gateways.{}", name.as_str()), why.into());
+        }
     }
     warnings
 }
@@ -364,6 +407,30 @@ mod tests {
         assert_eq!(warned(region), ["scope.region", "scope.region"]);
         let trusted = format!("{region}\ntrusted_peers = [\"10.0.0.0/8\"]");
         assert_eq!(warned(&trusted), ["scope.region"]);
+    }
+
+    #[test]
+    fn unwise_regions_are_named() {
+        let region = |lines: &str| {
+            format!(
+                "[scope]\ntrusted_peers = [\"10.0.0.0/8\"]\n[region]\nname = \"eu\"\n{lines}\n\
+                 [region.gateways]\nus = \"https://us.example\""
+            )
+        };
+        let prefix = "of_key = { prefix_before = \"_\" }\n";
+        let forward = format!("{prefix}others = \"forward\"\n");
+        assert_eq!(warned(&region(prefix)), [""; 0]);
+        assert_eq!(warned(&region(&forward)), [""; 0]);
+        let plain = region(&forward).replace("https", "http");
+        assert_eq!(warned(&plain), ["region.gateways.us"]);
+        assert_eq!(warned(&plain.replace("us.example", "127.0.0.1:1")), [""; 0]);
+        for (lines, setting) in [
+            (format!("{prefix}unnamed = \"here\""), "region.unnamed"),
+            ("of_key = { header = \"x-home\" }".into(), "region.of_key"),
+            (format!("{forward}response_timeout = \"20s\""), "region.response_timeout"),
+        ] {
+            assert_eq!(warned(&region(&lines)), [setting], "{lines}");
+        }
     }
 
     #[test]

@@ -10,10 +10,11 @@
 //! | `rules`, `rule_check` | the rules of operations; which of their settings is wrong |
 //! | `values`, `store_url` | single values; a store's URL, shown without its password |
 //! | `environment` | secrets in environment variables |
-//! | `lint` | warnings |
+//! | `lint`, `changes` | warnings about a configuration, and about replacing one by another |
 //! | `loops` | an upstream that is the gateway itself |
 //! | `reference` | `reference.toml`, every setting with its default, and searching it |
 
+mod changes;
 mod claims;
 mod cors;
 mod environment;
@@ -36,6 +37,7 @@ use std::path::{Path, PathBuf};
 use onceward_core::OnLapse;
 use serde::Deserialize;
 
+pub use changes::changes;
 pub use claims::Claims;
 pub use cors::{Cors, Origin};
 pub use environment::NotSet;

@@ -239,8 +239,11 @@ impl Gateway {
 
     /// Applies another configuration from the next request on, and reads the certificates again
     /// for the next connections. An error changes nothing.
-    pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
-        let current = &self.snapshots.load().config;
+    ///
+    /// Returns warnings about keys that were used before and are new from now on.
+    pub fn reload(&self, config: Config) -> Result<Vec<config::Warning>, ReloadError> {
+        let snapshot = self.snapshots.load();
+        let current = &snapshot.config;
         if config.listeners != current.listeners {
             return Err(ReloadError::NeedsRestart("listeners"));
         }
@@ -260,6 +263,7 @@ impl Gateway {
             return Err(ReloadError::MovesKeys);
         }
         config.check_loops(&self.own)?;
+        let warnings = config::changes(current, &config);
         let api_settings = api_settings(&config)?;
         let snapshot = ConfigSnapshot::build(config, &self.state)?;
         let read: Result<Vec<_>, _> =
@@ -269,7 +273,7 @@ impl Gateway {
         }
         self.api_settings.replace(api_settings);
         self.snapshots.store(Arc::new(snapshot));
-        Ok(())
+        Ok(warnings)
     }
 
     /// Longest time that [`stop`](Self::stop) waits for running requests.

@@ -10,6 +10,7 @@ mod pair;
 mod ports;
 mod process;
 mod recording_server;
+mod regions;
 mod servers;
 mod settings;
 mod store_mistakes;

@@ -71,7 +71,7 @@ impl TestGateway {
     pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) -> Result<(), String> {
         let mut config = self.config.clone();
         change(&mut config);
-        self.gateway.reload(config).map_err(|error| error.to_string())
+        self.gateway.reload(config).map(drop).map_err(|error| error.to_string())
     }
 
     /// The metrics, if the settings have an admin address.
