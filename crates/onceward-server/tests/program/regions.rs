@@ -221,11 +221,11 @@ fn a_change_that_moves_keys_is_warned_of_by_check_and_refused_by_a_reload() {
     let refused = post(us.address, "0", "8e03978e").unwrap();
     assert_eq!(refused.code(), Some("IDEMPOTENCY_KEY_WITHOUT_REGION"));
 
-    // A change of the scope applies, and the log warns of it.
+    // A change of the scope applies, with a warning.
     let text = fs::read_to_string(&before).unwrap();
     let scope = "single_tenant = true\napi_version = { header = \"Api-Version\", default = \"1\" }";
     fs::write(&config, text.replace("single_tenant = true", scope)).unwrap();
     let (succeeded, output) = reload();
-    assert!(succeeded, "{output}");
+    assert!(succeeded && output.starts_with("warning: scope.api_version: changes"), "{output}");
     assert!(us.logs().contains("scope.api_version: changes"), "{}", us.logs());
 }
