@@ -46,7 +46,8 @@ pub use observe::Metrics;
 pub use observe::{DifferingPart, Event, Observer, ShadowDecision, TRACE_TARGET};
 pub use problem::{Code, PROBLEM_DOCS, Problem, ProblemDetails, ProblemFormat, Refusal};
 pub use request::{
-    CREDENTIAL_HEADERS, ClientCertificate, Denied, Source, json_differences, json_fingerprint,
+    CREDENTIAL_HEADERS, ClientCertificate, Denied, HeadKey, Source, json_differences,
+    json_fingerprint,
 };
 #[cfg(feature = "jwt")]
 pub use request::{InvalidJwks, Jwt};

@@ -362,7 +362,7 @@ impl<'a> Reader<'a> {
                 scope = scope.with_parent(parent)?;
             }
             if !region.is_empty() {
-                scope = scope.with_region(region)?;
+                scope = scope.with_restored_region(region)?;
             }
             Ok::<_, onceward_core::InvalidScope>(scope)
         };

@@ -21,6 +21,9 @@ const JOINED_BYTES: usize = 128;
 /// Prefix of a caller that is known by its credentials. See [`Scope::bound`].
 const BOUND: &str = "credentials:";
 
+/// Prefix of the regions that Onceward uses itself, such as that of shadow mode.
+const OWN_REGIONS: &str = "onceward:";
+
 /// The namespace of a key: tenant, caller, operation, and optionally an API version, a parent
 /// resource and a region.
 ///
@@ -125,6 +128,15 @@ impl Scope {
 
     /// The same scope in one region.
     pub fn with_region(&self, region: &str) -> Result<Self, InvalidScope> {
+        if region.starts_with(OWN_REGIONS) {
+            return Err(InvalidScope::ReservedRegion);
+        }
+        self.with_restored_region(region)
+    }
+
+    /// The same scope in a region that was read back from a store, or that Onceward uses itself:
+    /// its name may begin with `onceward:`.
+    pub fn with_restored_region(&self, region: &str) -> Result<Self, InvalidScope> {
         self.with(ScopePart::Region, region)
     }
 
@@ -240,6 +252,9 @@ pub enum InvalidScope {
     /// The caller has the prefix of [`Scope::bound`].
     #[error("callers that begin with {BOUND:?} are reserved; use another caller name")]
     Reserved,
+    /// The region has the prefix of Onceward's own regions.
+    #[error("regions that begin with {OWN_REGIONS:?} are reserved; use another region name")]
+    ReservedRegion,
     /// A mandatory part is empty.
     #[error("the scope's {part} is empty")]
     Empty {
@@ -271,6 +286,7 @@ impl InvalidScope {
     pub const fn part(&self) -> ScopePart {
         match self {
             Self::Reserved => ScopePart::Caller,
+            Self::ReservedRegion => ScopePart::Region,
             Self::Empty { part } | Self::TooLong { part, .. } | Self::Character { part, .. } => {
                 *part
             }
@@ -328,6 +344,16 @@ mod tests {
         assert_eq!(Scope::new("acme", "credentials:3f9a", "pay"), Err(InvalidScope::Reserved));
         assert_eq!(Scope::restored("acme", scope.caller(), "pay"), Ok(scope));
         assert!(!Scope::new("credentials:x", "alice", "credentials:y").unwrap().is_bound());
+    }
+
+    /// A client that names its region must not reach the records of shadow mode.
+    #[test]
+    fn a_region_of_onceward_itself_is_only_restored() {
+        let scope = Scope::new("acme", "alice", "pay").unwrap();
+        assert_eq!(scope.with_region("onceward:shadow"), Err(InvalidScope::ReservedRegion));
+        let own = scope.with_restored_region("onceward:shadow").unwrap();
+        assert_eq!(own.region(), Some("onceward:shadow"));
+        assert!(scope.with_region("onceward").is_ok());
     }
 
     #[test]

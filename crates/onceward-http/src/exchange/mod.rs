@@ -97,7 +97,7 @@ impl Exchange {
         async move {
             let prepared = async {
                 let key = self.key_in_head(&head)?;
-                let scope = self.state().scope_sources.resolve(&head, self.operation.name())?;
+                let scope = self.operation.scope(&head)?;
                 let buffered = buffer(body, self.rules().request_max_bytes).await;
                 let body = self.whole(buffered)?;
                 let prepared =

@@ -7,8 +7,8 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    Begin, BeginError, Difference, Disposition, Intent, Key, OnLapse, Outcome, Permit, Rejection,
-    UnknownCause,
+    Begin, BeginError, Difference, Disposition, Intent, InvalidScope, Key, OnLapse, Outcome,
+    Permit, Rejection, Scope, UnknownCause,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -21,8 +21,8 @@ use crate::request::{key_in_body, key_in_headers};
 use crate::response::TAG;
 use crate::rules::KeyFrom;
 
-/// The region of every scope in shadow mode. Protected requests have none, so they never find a
-/// record that was written here.
+/// The region of scopes in shadow mode. Protected requests never have it, so they never find a record
+/// that was written here.
 const REGION: &str = "onceward:shadow";
 
 /// Lets a request pass, and starts its shadow claim.
@@ -176,10 +176,8 @@ impl ShadowClaim {
         body: bytes::Bytes,
         permit: TapPermit,
     ) -> Result<ShadowRequest, ShadowDecision> {
-        let sources = &self.operation.state.scope_sources;
-        let scope = sources.resolve(&head, self.operation.name());
-        let scope = scope.map_err(|_| ShadowDecision::Refused)?;
-        let scope = scope.with_region(REGION).map_err(|_| ShadowDecision::Refused)?;
+        let scope = self.operation.scope(&head).map_err(|_| ShadowDecision::Refused)?;
+        let scope = shadowed(&scope).map_err(|_| ShadowDecision::Refused)?;
         let key = match key {
             Some(key) => key,
             None => self.key_in_body(&head, &body)?,
@@ -230,5 +228,26 @@ impl ShadowClaim {
         if let Some(observer) = &self.operation.state.observer {
             observer.observe(operation, Event::Shadow(decision));
         }
+    }
+}
+
+/// Returns the scope's counterpart in shadow mode. Each region has its own.
+fn shadowed(scope: &Scope) -> Result<Scope, InvalidScope> {
+    match scope.region() {
+        None => scope.with_restored_region(REGION),
+        Some(region) => scope.with_restored_region(&format!("{REGION}:{region}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_stay_apart_in_shadow_mode() {
+        let scope = Scope::new("acme", "alice", "pay").unwrap();
+        let shadowed = |scope: &Scope| shadowed(scope).unwrap().region().unwrap().to_owned();
+        assert_eq!(shadowed(&scope), "onceward:shadow");
+        assert_eq!(shadowed(&scope.with_region("eu").unwrap()), "onceward:shadow:eu");
     }
 }

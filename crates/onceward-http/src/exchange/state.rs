@@ -97,6 +97,19 @@ impl MatchedOperation {
         name.or(self.unnamed.as_deref()).unwrap_or_default()
     }
 
+    /// Returns the scope of a request's key.
+    pub(super) fn scope(&self, head: &Parts) -> Result<Scope, Problem> {
+        let parameter = |name: &str| self.path_parameter(head.uri.path(), name);
+        self.state.scope_sources.resolve(head, self.name(), parameter)
+    }
+
+    /// Returns a parameter of the route; `None` if the route has no such parameter, or if the
+    /// operation is not named and so has no route.
+    fn path_parameter<'p>(&self, path: &'p str, name: &str) -> Option<&'p str> {
+        self.protected().named.as_ref()?;
+        self.state.routes.at(path).ok()?.params.get(name)
+    }
+
     /// Returns the view of a buffered request.
     pub(super) fn view<'a>(&'a self, head: &'a Parts, body: &'a Bytes) -> RequestView<'a> {
         RequestView {

@@ -91,7 +91,7 @@ impl StatusRequest {
         let not_found = || Problem::new(Code::OperationNotFound);
         let id = self.operation.ok_or_else(not_found)?;
         // Before the lookup: a caller without credentials learns nothing.
-        let caller = state.scope_sources.resolve(head, "-")?;
+        let caller = state.scope_sources.owner(head, "-")?;
         let found = state.engine.operation(&id).await;
         let found = found.map_err(|error| {
             tracing::warn!(%error, "the store failed");

@@ -19,7 +19,7 @@ use crate::exchange::{
 use crate::handler::SensitiveReply;
 use crate::observe::Observer;
 use crate::problem::ProblemFormat;
-use crate::request::{ScopeSources, Source};
+use crate::request::{ParentSource, ScopeSources, Source};
 use crate::response::Rebuild;
 use crate::rules::Rules;
 
@@ -51,7 +51,7 @@ impl LayerBuilder<Unscoped> {
         Self {
             engine,
             permits: PermitKind::Leased,
-            scope_sources: ScopeSources { tenant: None, caller: None },
+            scope_sources: ScopeSources::default(),
             operations: Vec::new(),
             others: Some(Rules::default()),
             format: ProblemFormat::default(),
@@ -79,6 +79,51 @@ impl<S> LayerBuilder<S> {
     /// Lets all callers share one namespace of keys: safe only if they are one party.
     pub fn single_tenant(self) -> LayerBuilder<Scoped> {
         self.scoped()
+    }
+
+    /// Sets the source of the API version, as a part of the scope: **the same key under another
+    /// version is another key and runs**. So a client that is upgraded between two attempts has two
+    /// effects. [`FingerprintRules::api_version`](crate::FingerprintRules::api_version) refuses such
+    /// a retry instead, and is recommended.
+    pub fn api_version(mut self, source: Source) -> Self {
+        self.scope_sources.api_version = Some(source);
+        self
+    }
+
+    /// Sets the source of the parent resource, such as a cart: the same key under another parent is
+    /// another key and runs.
+    pub fn parent(mut self, source: Source) -> Self {
+        self.scope_sources.parent = Some(ParentSource::Value(source));
+        self
+    }
+
+    /// Takes the parent resource from a parameter of the operation's route: `cart` of
+    /// `/carts/{cart}/orders`. Keys of routes without it have no parent. Percent escapes are decoded.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use onceward_core::{Engine, MemoryStore};
+    /// use onceward_http::{Onceward, Operation, Source};
+    ///
+    /// # let engine = Engine::new(Arc::new(MemoryStore::new()));
+    /// let layer = Onceward::layer(engine)
+    ///     .caller(Source::credentials())
+    ///     .parent_in_path("cart")
+    ///     .operation(Operation::post("/carts/{cart}/orders").named("orders.create"))
+    ///     .build()?;
+    /// # Ok::<(), onceward_http::InvalidLayer>(())
+    /// ```
+    pub fn parent_in_path(mut self, parameter: impl Into<String>) -> Self {
+        let parameter = parameter.into().into_boxed_str();
+        self.scope_sources.parent = Some(ParentSource::PathParameter(parameter));
+        self
+    }
+
+    /// Sets the source of the region, where each region decides on its own: the same key in another
+    /// region is another key and runs.
+    pub fn region(mut self, source: Source) -> Self {
+        self.scope_sources.region = Some(source);
+        self
     }
 
     fn scoped(self) -> LayerBuilder<Scoped> {
@@ -172,11 +217,14 @@ impl LayerBuilder<Scoped> {
     pub fn build(self) -> Result<OncewardLayer, InvalidLayer> {
         let Self { engine, permits, scope_sources, operations, others, format, .. } = self;
         let (rebuild, admission, observer) = (self.rebuild, self.admission, self.observer);
-        if scope_sources.tenant.as_ref().is_some_and(Source::binds_credentials) {
-            return Err(InvalidLayer::Tenant);
+        if let Some(part) = scope_sources.credentials_elsewhere() {
+            return Err(InvalidLayer::Credentials(part));
         }
+        check_parent(scope_sources.parent.as_ref(), &operations)?;
         let bind_credentials = scope_sources.bind_credentials();
-        let compiler = Compiler { engine: &engine, permits: &permits, bind_credentials };
+        let version_header = scope_sources.api_version.as_ref().and_then(Source::header_name);
+        let compiler =
+            Compiler { engine: &engine, permits: &permits, bind_credentials, version_header };
         let mut compiled = Vec::new();
         let mut by_route = BTreeMap::<String, Vec<OperationIndex>>::new();
         for operation in operations {
@@ -214,6 +262,18 @@ impl LayerBuilder<Scoped> {
             replay_cache,
         };
         Ok(OncewardLayer { state: Arc::new(state) })
+    }
+}
+
+/// Refuses a path parameter that no route has: it would never be found.
+fn check_parent(
+    parent: Option<&ParentSource>,
+    operations: &[Operation],
+) -> Result<(), InvalidLayer> {
+    let Some(ParentSource::PathParameter(name)) = parent else { return Ok(()) };
+    match operations.iter().any(|operation| operation.has_path_parameter(name)) {
+        true => Ok(()),
+        false => Err(InvalidLayer::PathParameter(name.to_string())),
     }
 }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use http::Method;
-use onceward_core::{Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX};
+use http::header::HeaderName;
+use onceward_core::{
+    Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX, ScopePart,
+};
 
 use super::operation::Operation;
 use crate::exchange::{NamedOperation, PermitKind, ProtectedOperation};
@@ -20,6 +23,8 @@ pub(super) struct Compiler<'l> {
     pub(super) permits: &'l PermitKind,
     /// A key is bound to the credentials of its first request.
     pub(super) bind_credentials: bool,
+    /// The header with the API version, if that is a part of the scope.
+    pub(super) version_header: Option<&'l HeaderName>,
 }
 
 impl Compiler<'_> {
@@ -51,6 +56,12 @@ impl Compiler<'_> {
         }
         if !rules.mismatch_status.is_client_error() {
             return Err(InvalidLayer::MismatchStatus(rules.mismatch_status.as_u16()));
+        }
+        if let (Some(compared), Some(scoped)) =
+            (&rules.fingerprint.api_version, self.version_header)
+            && compared == scoped
+        {
+            return Err(InvalidLayer::ApiVersion(scoped.to_string()));
         }
         if let Some(ReferenceRules { from: ReferenceFrom::Body(pointer), .. }) = &rules.reference {
             check_pointer(pointer)?;
@@ -139,9 +150,22 @@ pub enum InvalidLayer {
         /// The length of the name.
         length: usize,
     },
-    /// Credentials as a tenant.
-    #[error("credentials bind the keys of a caller and name no tenant; use them as the caller")]
-    Tenant,
+    /// Credentials as another part of the scope than the caller.
+    #[error("credentials bind the keys of a caller and name no {0}; use them as the caller")]
+    Credentials(ScopePart),
+    /// A path parameter of the parent resource that no route has.
+    #[error(
+        "no operation's route has the parameter {{{0}}} of the parent resource; add it to a route, \
+         as in /carts/{{cart}}/orders"
+    )]
+    PathParameter(String),
+    /// One header as the API version of the scope and of the fingerprint.
+    #[error(
+        "the header {0} is the API version of both the scope and the fingerprint: another version \
+         is another key, so the fingerprint never compares it; keep fingerprint.api_version, which \
+         refuses a retry under another version instead of running it"
+    )]
+    ApiVersion(String),
     /// A header that must not be stored.
     #[error("the response header {0} belongs to one caller or one connection and is never stored")]
     Header(String),

@@ -37,6 +37,11 @@ impl Operation {
         self
     }
 
+    /// Returns whether the route has a parameter, `{name}` or `{*name}`.
+    pub fn has_path_parameter(&self, name: &str) -> bool {
+        [format!("{{{name}}}"), format!("{{*{name}}}")].iter().any(|it| self.route.contains(it))
+    }
+
     /// Sets the rules.
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;

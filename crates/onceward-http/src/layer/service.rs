@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::BoxError;
 use pin_project_lite::pin_project;
@@ -20,6 +20,8 @@ use crate::exchange::{
     shadow,
 };
 use crate::observe::Trace;
+use crate::request::HeadKey;
+use crate::rules::Mode;
 
 /// A service whose protected requests have one effect and one response. Made by
 /// [`OncewardLayer`](crate::OncewardLayer).
@@ -86,6 +88,33 @@ impl RouteMatch {
                 Some(operation.protected().rules.request_max_bytes)
             }
             Route::Operation(_) | Route::StatusPage(_) | Route::Pass => None,
+        }
+    }
+
+    /// True if the request asks for the status page of an operation.
+    pub const fn is_status_page(&self) -> bool {
+        matches!(self.0, Route::StatusPage(_))
+    }
+
+    /// The operation's name and mode; `None` if the request belongs to no operation or asks for a
+    /// status page.
+    pub fn operation(&self) -> Option<(&str, Mode)> {
+        match &self.0 {
+            Route::Operation(operation) => {
+                Some((operation.name(), operation.protected().rules.mode))
+            }
+            Route::StatusPage(_) | Route::Pass => None,
+        }
+    }
+
+    /// The key in the head of a request of an operation. So servers can decide where a request
+    /// belongs before its body is read.
+    pub fn key(&self, headers: &HeaderMap) -> Option<HeadKey> {
+        match &self.0 {
+            Route::Operation(operation) => {
+                Some(HeadKey::of(headers, &operation.protected().rules.key))
+            }
+            Route::StatusPage(_) | Route::Pass => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The table of error codes.
 
 use http::StatusCode;
+use onceward_core::ScopePart;
 
 /// Error code of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,6 +15,12 @@ pub enum Code {
     InvalidTenant,
     /// The caller is missing or malformed.
     InvalidCaller,
+    /// The API version is missing or malformed.
+    InvalidApiVersion,
+    /// The parent resource is missing or malformed.
+    InvalidParent,
+    /// The region is missing or malformed.
+    InvalidRegion,
     /// The credentials are missing or not valid.
     InvalidCredentials,
     /// The request body did not arrive whole.
@@ -80,11 +87,14 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of `docs/errors.md`.
-    pub const ALL: [Code; 20] = [
+    pub const ALL: [Code; 23] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
         Self::InvalidCaller,
+        Self::InvalidApiVersion,
+        Self::InvalidParent,
+        Self::InvalidRegion,
         Self::InvalidCredentials,
         Self::InvalidBody,
         Self::KeyReused,
@@ -128,6 +138,18 @@ impl Code {
         self.row().retryable
     }
 
+    /// The code of a part of a scope that is missing or malformed. Operations have none: their
+    /// names come from the configuration.
+    pub const fn of_scope_part(part: ScopePart) -> Self {
+        match part {
+            ScopePart::Tenant => Self::InvalidTenant,
+            ScopePart::ApiVersion => Self::InvalidApiVersion,
+            ScopePart::Parent => Self::InvalidParent,
+            ScopePart::Region => Self::InvalidRegion,
+            _ => Self::InvalidCaller,
+        }
+    }
+
     pub(super) const fn row(self) -> Row {
         match self {
             Self::MissingKey => row(
@@ -146,6 +168,19 @@ impl Code {
             }
             Self::InvalidCaller => {
                 row("INVALID_CALLER", StatusCode::BAD_REQUEST, "The caller is missing or not valid")
+            }
+            Self::InvalidApiVersion => row(
+                "INVALID_API_VERSION",
+                StatusCode::BAD_REQUEST,
+                "The API version is missing or not valid",
+            ),
+            Self::InvalidParent => row(
+                "INVALID_PARENT",
+                StatusCode::BAD_REQUEST,
+                "The parent resource is missing or not valid",
+            ),
+            Self::InvalidRegion => {
+                row("INVALID_REGION", StatusCode::BAD_REQUEST, "The region is missing or not valid")
             }
             Self::InvalidCredentials => row(
                 "INVALID_CREDENTIALS",

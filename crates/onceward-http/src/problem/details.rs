@@ -62,6 +62,9 @@ pub struct ProblemDetails<'a> {
     /// The parts in which the request differs from the first one.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     pub differs: &'a [String],
+    /// The region that the key belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<&'a str>,
 }
 
 fn as_number<S: Serializer>(status: &StatusCode, out: S) -> Result<S::Ok, S::Error> {
@@ -116,6 +119,7 @@ impl<'a> ProblemDetails<'a> {
             operation_id: None,
             original_status: None,
             differs: &[],
+            region: None,
         }
     }
 

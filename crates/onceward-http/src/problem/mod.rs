@@ -135,6 +135,7 @@ impl Problem {
             operation_id: fields.operation,
             original_status: fields.original_status,
             differs: &fields.differs,
+            region: None,
         };
         let mut response = details.response(format);
         let headers = response.headers_mut();

@@ -10,7 +10,7 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-use super::scope::{Denied, Source};
+use super::source::{Denied, Source};
 
 /// Verifies the bearer token of a request: its signature, its times, and its issuer and audience
 /// if they are set.

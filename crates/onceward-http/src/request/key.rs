@@ -11,6 +11,28 @@ use super::canonical::is_clean;
 use crate::problem::{Code, Problem};
 use crate::rules::{KeyFormat, KeyFrom, KeyRules, KeySyntax};
 
+/// The key of a request, as far as its head has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeadKey {
+    /// The key.
+    Key(Key),
+    /// The head has no key, or a malformed one, so the request is refused.
+    Refused,
+    /// The key is in the body, if there is one.
+    InBody,
+}
+
+impl HeadKey {
+    pub(crate) fn of(headers: &HeaderMap, rules: &KeyRules) -> Self {
+        match (&rules.from, key_in_headers(headers, rules)) {
+            (KeyFrom::Body(_), _) => Self::InBody,
+            (KeyFrom::Header(_), Ok(Some(key))) => Self::Key(key),
+            (KeyFrom::Header(_), Ok(None) | Err(_)) => Self::Refused,
+        }
+    }
+}
+
 /// Returns the key in a request's headers; `None` if there is none, or if the key is in the body.
 pub(crate) fn key_in_headers(
     headers: &HeaderMap,

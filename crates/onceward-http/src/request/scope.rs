@@ -1,188 +1,68 @@
-//! The scope of a key: tenant and caller of the authenticated request.
+//! The scope of a request's key, from the sources of its parts.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::sync::Arc;
 
-use http::HeaderMap;
-use http::header::{COOKIE, HeaderName};
 use http::request::Parts;
 use onceward_core::{InvalidScope, Scope, ScopePart};
 
-use super::credentials;
-use super::host::host_name;
+use super::source::{Denied, Source, UNNAMED};
 use crate::problem::{Code, Problem};
 
-/// Source of a tenant or a caller.
-///
-/// Take it from what was authenticated. A plain header is safe only if a proxy in front of the
-/// service sets it and clients cannot.
-#[derive(Clone)]
-pub struct Source(Origin);
-
-#[derive(Clone)]
-enum Origin {
-    Fixed(Cow<'static, str>),
-    Header(HeaderName),
-    Credentials,
-    Function(Arc<Find>),
-}
-
-type Find = dyn Fn(&Parts) -> Result<Cow<'static, str>, Denied> + Send + Sync;
-
-/// Why a request has no tenant or caller. The text goes to the client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Denied {
-    /// The tenant or caller is missing or malformed: 400.
-    Invalid(Cow<'static, str>),
-    /// The credentials are missing or not valid: 401.
-    Unauthenticated(Cow<'static, str>),
-}
-
-impl Denied {
-    /// A tenant or caller that is missing or malformed, and why.
-    pub fn invalid(why: impl Into<Cow<'static, str>>) -> Self {
-        Self::Invalid(why.into())
-    }
-
-    /// Credentials that are missing or not valid, and why.
-    pub fn unauthenticated(why: impl Into<Cow<'static, str>>) -> Self {
-        Self::Unauthenticated(why.into())
-    }
-}
-
-impl Source {
-    /// A constant.
-    pub fn fixed(value: impl Into<Cow<'static, str>>) -> Self {
-        Self(Origin::Fixed(value.into()))
-    }
-
-    /// The value of a header, any text.
-    pub fn header(name: HeaderName) -> Self {
-        Self(Origin::Header(name))
-    }
-
-    /// The value of a header that must be a UUID. All spellings of a UUID are equal.
-    pub fn uuid_header(name: HeaderName) -> Self {
-        Self::from_fn(move |request| {
-            let uuid = uuid::Uuid::try_parse(header_text(request, &name)?);
-            let uuid = uuid.map_err(|_| Denied::invalid(format!("{name} is not a UUID")))?;
-            Ok(uuid.to_string().into())
-        })
-    }
-
-    /// Binds a key to the credentials of its first request, without telling callers apart: a retry
-    /// must have the same [`CREDENTIAL_HEADERS`](crate::CREDENTIAL_HEADERS) and the same client
-    /// certificate. With others it is refused with
-    /// `IDEMPOTENCY_KEY_USED_WITH_OTHER_CREDENTIALS`: it neither runs a second time nor gets a
-    /// response that may belong to another caller. All requests without credentials share their
-    /// keys.
-    ///
-    /// Safe whatever the method of authentication is. If tokens change between attempts, name
-    /// callers by something that stays the same, such as a claim ([`Jwt`](crate::Jwt)).
-    pub fn credentials() -> Self {
-        Self(Origin::Credentials)
-    }
-
-    /// Each set of credentials is a caller with its own keys: two callers can use the same key.
-    /// **A retry under a new token runs again**, so this is only for credentials that never change
-    /// between attempts.
-    pub fn each_credential() -> Self {
-        Self::from_fn(|request| {
-            let digest = credentials::digest(request);
-            digest.map(Cow::Owned).ok_or_else(|| missing("the request has no credentials"))
-        })
-    }
-
-    /// Digest of a header that holds a secret, such as an API key. The client sets it, so the
-    /// service behind must verify it.
-    pub fn header_digest(name: HeaderName) -> Self {
-        Self::from_fn(move |request| {
-            let found = request.headers.contains_key(&name);
-            found.then_some(()).ok_or_else(|| missing(format!("the header {name} is missing")))?;
-            let value = header_text(request, &name)?;
-            Ok(credentials::digest_of([("header", value.trim().into())]).into())
-        })
-    }
-
-    /// Digest of a cookie, such as a session's. The service behind must verify it.
-    pub fn cookie_digest(name: impl Into<String>) -> Self {
-        let name = name.into();
-        Self::from_fn(move |request| {
-            let value = cookie(&request.headers, &name)?;
-            Ok(credentials::digest_of([("cookie", value.into())]).into())
-        })
-    }
-
-    /// Host name that the request was sent to, in lower case and without its port, for services
-    /// with a host name per tenant. An address or `localhost` is the tenant `-`.
-    pub fn host() -> Self {
-        Self::from_fn(|request| match host_name(&request.uri, &request.headers) {
-            host if host.is_empty() => Ok(ONLY),
-            host => Ok(host.into_owned().into()),
-        })
-    }
-
-    /// Result of a function of the request, for example from an extension that an authentication
-    /// layer has set.
-    ///
-    /// ```
-    /// use onceward_http::{Denied, Source};
-    ///
-    /// #[derive(Clone)]
-    /// struct User { id: String }
-    ///
-    /// let caller = Source::from_fn(|request| {
-    ///     let user = request.extensions.get::<User>();
-    ///     let user = user.ok_or_else(|| Denied::unauthenticated("log in first"))?;
-    ///     Ok(user.id.clone().into())
-    /// });
-    /// ```
-    pub fn from_fn<F>(find: F) -> Self
-    where
-        F: Fn(&Parts) -> Result<Cow<'static, str>, Denied> + Send + Sync + 'static,
-    {
-        Self(Origin::Function(Arc::new(find)))
-    }
-
-    pub(crate) fn binds_credentials(&self) -> bool {
-        matches!(self.0, Origin::Credentials)
-    }
-
-    fn find<'a>(&'a self, request: &'a Parts) -> Result<Cow<'a, str>, Denied> {
-        match &self.0 {
-            Origin::Fixed(value) => Ok(Cow::Borrowed(value)),
-            Origin::Header(name) => header_text(request, name).map(Cow::Borrowed),
-            Origin::Credentials => Ok(credentials::digest(request).map_or(NONE, Cow::Owned)),
-            Origin::Function(find) => find(request),
-        }
-    }
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Source(…)")
-    }
-}
-
-/// The sources of a key's tenant and caller.
-#[derive(Debug, Clone)]
+/// The sources of the parts of a scope. The operation comes from the matched route.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ScopeSources {
     pub(crate) tenant: Option<Source>,
     pub(crate) caller: Option<Source>,
+    pub(crate) api_version: Option<Source>,
+    pub(crate) parent: Option<ParentSource>,
+    pub(crate) region: Option<Source>,
 }
 
-/// Tenant or caller without a source: there is only one.
-const ONLY: Cow<'static, str> = Cow::Borrowed("-");
-
-/// Caller of a request without credentials.
-const NONE: Cow<'static, str> = Cow::Borrowed("none");
+/// Source of a parent resource.
+#[derive(Debug, Clone)]
+pub(crate) enum ParentSource {
+    /// A value of the request. Every request needs one.
+    Value(Source),
+    /// A parameter of the matched route, such as `cart` of `/carts/{cart}/orders`. Keys of routes
+    /// without it have no parent.
+    PathParameter(Box<str>),
+}
 
 impl ScopeSources {
-    /// Returns the scope of a request's key.
-    pub(crate) fn resolve(&self, request: &Parts, operation: &str) -> Result<Scope, Problem> {
-        let tenant = find(self.tenant.as_ref(), request, Code::InvalidTenant)?;
-        let caller = find(self.caller.as_ref(), request, Code::InvalidCaller)?;
+    /// Returns the scope of a request's key. `path_parameter` returns parameters of its route as
+    /// they were sent.
+    pub(crate) fn resolve<'p>(
+        &self,
+        request: &Parts,
+        operation: &str,
+        path_parameter: impl FnOnce(&str) -> Option<&'p str>,
+    ) -> Result<Scope, Problem> {
+        let mut scope = self.owner(request, operation)?;
+        if let Some(source) = &self.api_version {
+            let version = find(source, request, Code::InvalidApiVersion)?;
+            scope = scope.with_api_version(&version).map_err(|error| invalid(&error))?;
+        }
+        let parent = match &self.parent {
+            Some(ParentSource::Value(source)) => Some(find(source, request, Code::InvalidParent)?),
+            Some(ParentSource::PathParameter(name)) => {
+                path_parameter(name).map(|sent| decoded(name, sent)).transpose()?
+            }
+            None => None,
+        };
+        if let Some(parent) = parent {
+            scope = scope.with_parent(&parent).map_err(|error| invalid(&error))?;
+        }
+        if let Some(source) = &self.region {
+            let region = find(source, request, Code::InvalidRegion)?;
+            scope = scope.with_region(&region).map_err(|error| invalid(&error))?;
+        }
+        Ok(scope)
+    }
+
+    /// Returns the scope of an operation with the owner of a request only: its tenant and caller.
+    pub(crate) fn owner(&self, request: &Parts, operation: &str) -> Result<Scope, Problem> {
+        let tenant = find_or_unnamed(self.tenant.as_ref(), request, Code::InvalidTenant)?;
+        let caller = find_or_unnamed(self.caller.as_ref(), request, Code::InvalidCaller)?;
         let scope = match self.bind_credentials() {
             true => Scope::bound(&tenant, &caller, operation),
             false => Scope::new(&tenant, &caller, operation),
@@ -194,134 +74,138 @@ impl ScopeSources {
     pub(crate) fn bind_credentials(&self) -> bool {
         self.caller.as_ref().is_some_and(Source::binds_credentials)
     }
+
+    /// The part that credentials were given as, other than the caller.
+    pub(crate) fn credentials_elsewhere(&self) -> Option<ScopePart> {
+        let parent = match &self.parent {
+            Some(ParentSource::Value(source)) => Some(source),
+            Some(ParentSource::PathParameter(_)) | None => None,
+        };
+        let sources = [
+            (ScopePart::Tenant, self.tenant.as_ref()),
+            (ScopePart::ApiVersion, self.api_version.as_ref()),
+            (ScopePart::Parent, parent),
+            (ScopePart::Region, self.region.as_ref()),
+        ];
+        let binds = |source: &Source| source.binds_credentials();
+        sources.into_iter().find(|(_, source)| source.is_some_and(binds)).map(|(part, _)| part)
+    }
 }
 
-fn find<'a>(
+fn find<'a>(source: &'a Source, request: &'a Parts, code: Code) -> Result<Cow<'a, str>, Problem> {
+    source.find(request).map_err(|denied| refused(denied, code))
+}
+
+fn find_or_unnamed<'a>(
     source: Option<&'a Source>,
     request: &'a Parts,
     code: Code,
 ) -> Result<Cow<'a, str>, Problem> {
-    match source {
-        Some(source) => source.find(request).map_err(|denied| refused(denied, code)),
-        None => Ok(ONLY),
+    source.map_or(Ok(UNNAMED), |source| find(source, request, code))
+}
+
+/// Decodes the percent escapes of a path parameter: `a%62` and `ab` are one resource.
+fn decoded<'p>(name: &str, sent: &'p str) -> Result<Cow<'p, str>, Problem> {
+    if !sent.contains('%') {
+        return Ok(Cow::Borrowed(sent));
     }
+    let text = percent_decoded(sent.as_bytes()).and_then(|bytes| String::from_utf8(bytes).ok());
+    let why = || format!("the path parameter {name} has percent escapes that are not UTF-8");
+    text.map(Cow::Owned).ok_or_else(|| Problem::new(Code::InvalidParent).detail(why()))
+}
+
+fn percent_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => digit(bytes.next()?)? << 4 | digit(bytes.next()?)?,
+            byte => *byte,
+        });
+    }
+    Some(decoded)
 }
 
 fn refused(denied: Denied, code: Code) -> Problem {
     match denied {
-        Denied::Invalid(why) => Problem::new(code).detail(why),
+        Denied::Missing(why) | Denied::Invalid(why) => Problem::new(code).detail(why),
         Denied::Unauthenticated(why) => Problem::new(Code::InvalidCredentials).detail(why),
     }
 }
 
 fn invalid(error: &InvalidScope) -> Problem {
-    let code = match error.part() {
-        ScopePart::Tenant => Code::InvalidTenant,
-        _ => Code::InvalidCaller,
-    };
-    Problem::new(code).detail(error.to_string())
-}
-
-fn missing(what: impl Into<Cow<'static, str>>) -> Denied {
-    Denied::unauthenticated(format!("{}; it identifies the caller", what.into()))
-}
-
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a [u8], Denied> {
-    let pairs =
-        headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|it| *it == b';'));
-    let mut values = pairs.filter_map(|pair| {
-        let (found, value) = pair.trim_ascii().split_at_checked(name.len())?;
-        (found == name.as_bytes()).then(|| value.strip_prefix(b"=")).flatten()
-    });
-    match (values.next(), values.next()) {
-        (Some(value), None) => Ok(value),
-        (None, _) => Err(missing(format!("the cookie {name} is missing"))),
-        (Some(_), Some(_)) => Err(Denied::invalid(format!("the cookie {name} occurs twice"))),
-    }
-}
-
-fn header_text<'a>(request: &'a Parts, name: &HeaderName) -> Result<&'a str, Denied> {
-    let mut values = request.headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Err(Denied::invalid(format!("the header {name} is missing"))),
-        (Some(_), Some(_)) => Err(Denied::invalid(format!("{name} occurs more than once"))),
-        (Some(value), None) => {
-            value.to_str().map_err(|_| Denied::invalid(format!("{name} is not printable ASCII")))
-        }
-    }
+    Problem::new(Code::of_scope_part(error.part())).detail(error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
+    use http::{HeaderName, Request};
 
-    fn found(source: &Source, headers: &[(&str, &str)]) -> Result<String, Denied> {
+    fn head(headers: &[(&str, &str)]) -> Parts {
         let request = headers
             .iter()
             .fold(Request::builder(), |builder, (name, value)| builder.header(*name, *value));
-        source.find(&request.body(()).unwrap().into_parts().0).map(Cow::into_owned)
+        request.body(()).unwrap().into_parts().0
     }
 
-    #[test]
-    fn a_uuid_header_refuses_other_texts_and_joins_spellings() {
-        let source = Source::uuid_header(HeaderName::from_static("x-tenant-id"));
-        let lower = found(&source, &[("x-tenant-id", "2b8de313-9c3c-4a15-a9b8-0cd1e34be3da")]);
-        let upper = found(&source, &[("X-Tenant-ID", "2B8DE313-9C3C-4A15-A9B8-0CD1E34BE3DA")]);
-        assert_eq!(lower, upper);
-        assert!(lower.is_ok());
-        let error = found(&source, &[("x-tenant-id", "canary")]).unwrap_err();
-        assert_eq!(error, Denied::invalid("x-tenant-id is not a UUID"));
-        assert_eq!(found(&source, &[]), Err(Denied::invalid("the header x-tenant-id is missing")));
-    }
-
-    #[test]
-    fn digests_hide_the_secret_and_a_missing_secret_is_refused() {
-        let api_key = HeaderName::from_static("x-api-key");
-        let sources = [
-            (Source::each_credential(), "authorization", "Bearer canary", "Bearer other"),
-            (Source::header_digest(api_key), "x-api-key", "canary", "other"),
-            (Source::cookie_digest("sid"), "cookie", "a=1; sid=canary", "a=2; sid=other"),
-        ];
-        for (source, name, one, two) in sources {
-            let (one, two) = (found(&source, &[(name, one)]), found(&source, &[(name, two)]));
-            assert_eq!(one.as_ref().unwrap().len(), 32);
-            assert!(one != two && !one.unwrap().contains("canary"), "{name}");
-            assert!(matches!(found(&source, &[]), Err(Denied::Unauthenticated(_))), "{name}");
-        }
-        let sid = Source::cookie_digest("sid");
-        assert_eq!(found(&sid, &[("cookie", "sid=1; b=2")]), found(&sid, &[("cookie", "sid=1")]));
-        assert!(found(&sid, &[("cookie", "xsid=1; sidx=2")]).is_err());
-        assert!(found(&sid, &[("cookie", "sid=1; sid=2")]).is_err());
+    fn header(name: &'static str) -> Source {
+        Source::header(HeaderName::from_static(name))
     }
 
     #[test]
     fn bound_credentials_are_the_caller_even_if_there_are_none() {
-        let owners = ScopeSources { tenant: None, caller: Some(Source::credentials()) };
-        let scope = |headers: &[(&str, &str)]| {
-            let request = headers
-                .iter()
-                .fold(Request::builder(), |builder, (name, value)| builder.header(*name, *value));
-            owners.resolve(&request.body(()).unwrap().into_parts().0, "op").unwrap()
-        };
+        let owners = ScopeSources { caller: Some(Source::credentials()), ..Default::default() };
+        let scope = |headers: &[(&str, &str)]| owners.owner(&head(headers), "op").unwrap();
         assert_eq!(scope(&[]).caller(), "credentials:none");
         assert!(scope(&[("cookie", "a=1")]).is_bound());
         assert_ne!(scope(&[("cookie", "a=1")]), scope(&[("cookie", "a=2")]));
     }
 
     #[test]
-    fn a_host_name_is_a_tenant_and_an_address_is_not() {
-        let host = |value| found(&Source::host(), &[("host", value)]).unwrap();
-        assert_eq!(
-            (host("Acme.example:8443"), host("beta.example")),
-            ("acme.example".into(), "beta.example".into())
-        );
-        assert_eq!(host("127.0.0.1:80"), "-");
+    fn each_part_comes_from_its_source_and_a_missing_one_is_refused_with_its_own_code() {
+        let sources = ScopeSources {
+            api_version: Some(header("api-version")),
+            parent: Some(ParentSource::Value(header("account"))),
+            region: Some(header("region").or("eu")),
+            ..Default::default()
+        };
+        let resolve = |headers: &[(&str, &str)]| sources.resolve(&head(headers), "op", |_| None);
+        let scope = resolve(&[("api-version", "2"), ("account", "a-7")]).unwrap();
+        let parts = (scope.api_version(), scope.parent(), scope.region());
+        assert_eq!(parts, (Some("2"), Some("a-7"), Some("eu")));
+        for (headers, code) in [
+            (&[("account", "a-7")][..], Code::InvalidApiVersion),
+            (&[("api-version", ""), ("account", "a-7")], Code::InvalidApiVersion),
+            (&[("api-version", "2")], Code::InvalidParent),
+            (
+                &[("api-version", "2"), ("account", "a"), ("region", "onceward:shadow")],
+                Code::InvalidRegion,
+            ),
+        ] {
+            assert_eq!(resolve(headers).unwrap_err().code(), code, "{headers:?}");
+        }
+        assert_eq!(sources.owner(&head(&[]), "op").unwrap(), Scope::new("-", "-", "op").unwrap());
     }
 
     #[test]
-    fn a_repeated_header_is_refused() {
-        let source = Source::header(HeaderName::from_static("x-tenant-id"));
-        assert!(found(&source, &[("x-tenant-id", "a"), ("x-tenant-id", "b")]).is_err());
+    fn a_path_parameter_is_decoded_and_a_route_without_it_has_no_parent() {
+        let parent = Some(ParentSource::PathParameter("cart".into()));
+        let sources = ScopeSources { parent, ..Default::default() };
+        let parent = |sent: Option<&'static str>| {
+            let scope = sources.resolve(&head(&[]), "op", |name| {
+                assert_eq!(name, "cart");
+                sent
+            });
+            scope.map(|scope| scope.parent().map(str::to_owned)).map_err(|it| it.code())
+        };
+        assert_eq!(parent(None), Ok(None));
+        assert_eq!(parent(Some("c-7")), Ok(Some("c-7".into())));
+        assert_eq!(parent(Some("%63-7")), parent(Some("c-7")));
+        assert_eq!(parent(Some("caf%C3%A9+1")), Ok(Some("café+1".into())));
+        for wrong in ["%", "%4", "%zz", "%ff", "a%00b", "a%1fb"] {
+            assert_eq!(parent(Some(wrong)), Err(Code::InvalidParent), "{wrong}");
+        }
     }
 }

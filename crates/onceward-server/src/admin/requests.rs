@@ -94,7 +94,7 @@ impl FindRecord {
                 scope = scope.with_parent(parent)?;
             }
             if let Some(region) = &self.region {
-                scope = scope.with_region(region)?;
+                scope = scope.with_restored_region(region)?;
             }
             Ok::<_, InvalidScope>(scope)
         };

@@ -6,8 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use onceward_core::{
-    Claim, ClaimRequest, DownstreamKey, InvalidScope, Key, Lapsed, OperationId, OwnerToken, Scope,
-    ScopePart, TokenSource,
+    Claim, ClaimRequest, DownstreamKey, Lapsed, OperationId, OwnerToken, TokenSource,
 };
 use onceward_http::Code;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,15 +15,13 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::Claims;
-use super::access::{WorkerCaller, can_see, tenant_forbidden};
+use super::access::WorkerCaller;
 use super::fingerprint::ClaimFingerprint;
 use super::lease::{self, Lease};
 use super::openapi::{ClaimErrors, RequestErrors};
 use super::result::{BytesBody, ClaimResult};
+use super::scope::{self, SentScope};
 use crate::api::{ApiProblem, Caller, Payload};
-
-/// The tenant and the caller of claims that name none, as in a gateway with a single tenant.
-pub(super) const UNNAMED: &str = "-";
 
 /// Delay after which to claim again while the operation is running.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -58,6 +55,30 @@ pub(super) struct ClaimBody {
         example = "payments.create"
     )]
     operation: String,
+    /// The version of the API, as a part of the scope. The same key under another version is
+    /// another key, so send the version that the first attempt had.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    api_version: Option<String>,
+    /// The parent resource, such as an account or a cart. Keys of different parents are different
+    /// keys.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    parent: Option<String>,
+    /// The region. Keys of different regions are different keys. Names that begin with `onceward:`
+    /// are reserved.
+    #[schema(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    region: Option<String>,
     /// The idempotency key: the same on every attempt, and never used for another request.
     #[schema(
         min_length = 1,
@@ -173,13 +194,15 @@ impl Claims {
         caller: &Caller,
         body: ClaimBody,
     ) -> Result<ClaimResponse, ApiProblem> {
-        let (scope, key) = scope_and_key(
-            caller,
-            body.tenant.as_deref(),
-            body.caller.as_deref(),
-            &body.operation,
-            &body.key,
-        )?;
+        let sent = SentScope {
+            tenant: body.tenant.as_deref(),
+            caller: body.caller.as_deref(),
+            operation: &body.operation,
+            api_version: body.api_version.as_deref(),
+            parent: body.parent.as_deref(),
+            region: body.region.as_deref(),
+        };
+        let (scope, key) = (sent.parse(caller)?, scope::key(&body.key)?);
         let content = ClaimFingerprint::parse(body.fingerprint, body.payload)?;
         let duration = lease::duration(body.lease.as_deref(), &self.limits)?;
         let id = self.engine.identity().record_id(&scope, &key);
@@ -224,34 +247,6 @@ impl Claims {
             Claim::Expired => Err(ApiProblem::of(Code::KeyExpired)),
         }
     }
-}
-
-/// The scope and key of a claim, if the caller may claim for that tenant.
-pub(super) fn scope_and_key(
-    caller: &Caller,
-    tenant: Option<&str>,
-    on_behalf_of: Option<&str>,
-    operation: &str,
-    key: &str,
-) -> Result<(Scope, Key), ApiProblem> {
-    let tenant = tenant.or_else(|| caller.only_tenant()).unwrap_or(UNNAMED);
-    if !can_see(caller, tenant) {
-        return Err(tenant_forbidden());
-    }
-    let scope = Scope::new(tenant, on_behalf_of.unwrap_or(UNNAMED), operation);
-    let scope = scope.map_err(|error| invalid_scope(&error))?;
-    let key = Key::new(key);
-    let key = key.map_err(|error| ApiProblem::of(Code::InvalidKey).detail(error.to_string()))?;
-    Ok((scope, key))
-}
-
-fn invalid_scope(error: &InvalidScope) -> ApiProblem {
-    let problem = match error.part() {
-        ScopePart::Tenant => ApiProblem::of(Code::InvalidTenant),
-        ScopePart::Caller => ApiProblem::of(Code::InvalidCaller),
-        _ => ApiProblem::bad_request(""),
-    };
-    problem.detail(error.to_string())
 }
 
 /// The running owner may settle at any time, and its lease ends at a known one.

@@ -11,9 +11,9 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::access::{ReaderCaller, can_see};
-use super::claim::scope_and_key;
 use super::openapi::{NotFound, ReadErrors};
 use super::result::{BytesBody, ClaimResult};
+use super::scope::{self, SentScope};
 use super::{Claims, with_timeout};
 use crate::api::{ApiProblem, Caller, RecordState, Rfc3339};
 
@@ -43,9 +43,43 @@ pub(super) struct KeyQuery {
         pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
     )]
     operation: String,
+    /// The version of the API, if the claim had one.
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    api_version: Option<String>,
+    /// The parent resource, if the claim had one.
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    parent: Option<String>,
+    /// The region, if the claim had one.
+    #[param(
+        min_length = 1,
+        max_length = 255,
+        pattern = "^([ -~]{1,255}|[^\\u0000-\\u001f\\u007f-\\u009f]{1,63})$"
+    )]
+    region: Option<String>,
     /// The idempotency key.
     #[param(min_length = 1, max_length = 255, pattern = "^[ -~]*[!-~][ -~]*$")]
     key: String,
+}
+
+impl KeyQuery {
+    fn scope(&self) -> SentScope<'_> {
+        SentScope {
+            tenant: self.tenant.as_deref(),
+            caller: self.caller.as_deref(),
+            operation: &self.operation,
+            api_version: self.api_version.as_deref(),
+            parent: self.parent.as_deref(),
+            region: self.region.as_deref(),
+        }
+    }
 }
 
 /// An operation.
@@ -62,6 +96,18 @@ pub(super) struct OperationView {
     caller: String,
     /// The name of the operation.
     operation: String,
+    /// The version of the API, if it is a part of the scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    api_version: Option<String>,
+    /// The parent resource, if it is a part of the scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    parent: Option<String>,
+    /// The region, if it is a part of the scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    region: Option<String>,
     /// Number of grants.
     attempts: u32,
     /// The fence of the last grant.
@@ -115,13 +161,13 @@ pub(super) async fn get_by_key(
     ReaderCaller(caller): ReaderCaller,
     query: Result<Query<KeyQuery>, QueryRejection>,
 ) -> Result<Json<OperationView>, ApiProblem> {
-    let message =
-        "the query must have operation and key, and may have tenant and caller, each once";
+    let message = "the query must have operation and key, and may have tenant, caller, \
+                   api_version, parent and region, each once";
     let Query(query) = query.map_err(|_| ApiProblem::bad_request(message))?;
-    let (tenant, on_behalf_of) = (query.tenant.as_deref(), query.caller.as_deref());
-    let found = scope_and_key(&caller, tenant, on_behalf_of, &query.operation, &query.key);
     // A caller that may not see the tenant does not learn whether the operation exists.
-    let (scope, key) = found.map_err(|it| if it.status == 403 { not_found() } else { it })?;
+    let hidden = |it: ApiProblem| if it.status == 403 { not_found() } else { it };
+    let scope = query.scope().parse(&caller).map_err(hidden)?;
+    let key = scope::key(&query.key)?;
     let id = claims.engine.identity().record_id(&scope, &key);
     let record = with_timeout(claims.store.get(&id)).await?.ok_or_else(not_found)?;
     claims.view(&caller, &record.operation).await.map(Json)
@@ -143,12 +189,16 @@ impl OperationView {
     fn of(operation: &OperationStatus) -> Self {
         let ClaimResult { result, bytes } =
             operation.outcome.as_ref().map(ClaimResult::of).unwrap_or_default();
+        let text = |part: Option<&str>| part.map(str::to_owned);
         Self {
             operation_id: operation.id.to_string(),
             state: operation.standing.into(),
             tenant: operation.scope.tenant().to_owned(),
             caller: operation.scope.caller().to_owned(),
             operation: operation.scope.operation().to_owned(),
+            api_version: text(operation.scope.api_version()),
+            parent: text(operation.scope.parent()),
+            region: text(operation.scope.region()),
             attempts: operation.attempts,
             fence: operation.fence.0,
             downstream_key: DownstreamKey::of(&operation.id).as_str().to_owned(),

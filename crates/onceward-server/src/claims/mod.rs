@@ -7,6 +7,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `access` | the caller of a request, and the tenants it sees |
+//! | `scope` | the scope and the key that a request names |
 //! | `claim`, `fingerprint`, `result` | a claim, its fingerprint, the result of one that was settled |
 //! | `lease`, `settle` | leases as JSON; renewing and settling |
 //! | `batch` | up to 100 claims or settlements in one request |
@@ -23,6 +24,7 @@ mod lookup;
 mod openapi;
 mod report;
 mod result;
+mod scope;
 mod settle;
 
 use std::sync::Arc;

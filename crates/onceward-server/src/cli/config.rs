@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use super::process::runtime;
 use super::{exit, exit_with};
-use crate::config::{self, Config, lint};
+use crate::config::{self, Config, changes, lint};
 use crate::gateway::Gateway;
 use crate::resolver::ProbeError;
 use crate::telemetry;
@@ -25,6 +25,7 @@ pub(super) enum ConfigCommand {
     ///   onceward config check onceward.toml
     ///   onceward config check onceward.toml --deny-warnings
     ///   onceward config check onceward.toml --offline
+    ///   onceward config check new.toml --replaces onceward.toml
     #[command(verbatim_doc_comment)]
     Check {
         /// The configuration file
@@ -35,6 +36,9 @@ pub(super) enum ConfigCommand {
         /// Do not ask the resolver
         #[arg(long)]
         offline: bool,
+        /// The file that is in force: also warn of changes under which retries run again
+        #[arg(long, value_name = "FILE")]
+        replaces: Option<PathBuf>,
     },
     /// Print a configuration file with every setting and its default
     PrintDefault,
@@ -53,11 +57,13 @@ pub(super) enum ConfigCommand {
 impl ConfigCommand {
     pub(super) fn run(self) -> ExitCode {
         match self {
-            Self::Check { file, deny_warnings, offline } => match check(&file, offline) {
-                Ok(warnings) if deny_warnings && warnings > 0 => ExitCode::FAILURE,
-                Ok(_) => ExitCode::SUCCESS,
-                Err(error) => exit_with(&error),
-            },
+            Self::Check { file, deny_warnings, offline, replaces } => {
+                match check(&file, replaces.as_deref(), offline) {
+                    Ok(warnings) if deny_warnings && warnings > 0 => ExitCode::FAILURE,
+                    Ok(_) => ExitCode::SUCCESS,
+                    Err(error) => exit_with(&error),
+                }
+            }
             Self::PrintDefault => {
                 print!("{}", config::REFERENCE);
                 ExitCode::SUCCESS
@@ -68,9 +74,13 @@ impl ConfigCommand {
 }
 
 /// Prints all warnings about a file and returns their number.
-fn check(file: &Path, offline: bool) -> Result<usize, Box<dyn Error>> {
+fn check(file: &Path, replaces: Option<&Path>, offline: bool) -> Result<usize, Box<dyn Error>> {
     let config = Config::read(file)?;
     let mut warnings: Vec<String> = lint(&config).iter().map(ToString::to_string).collect();
+    if let Some(before) = replaces {
+        let before = Config::read(before)?;
+        warnings.extend(changes(&before, &config).iter().map(ToString::to_string));
+    }
     let (operations, upstream) = (config.operations.len(), config.upstream.url.clone());
     telemetry::check(&config.telemetry)?;
     let checked = runtime()?.block_on(async {

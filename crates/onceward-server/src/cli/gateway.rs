@@ -100,7 +100,7 @@ pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
         while let Event::Reload = signals.next().await {
             let reloaded = reload_from(&gateway, args);
             if let Some(reloads) = &mut reloads {
-                reloads.add(reloaded.err());
+                reloads.add(reloaded);
             }
         }
         lines.print(format_args!("stopping"));
@@ -115,18 +115,18 @@ pub(super) fn run(args: &GatewayArgs) -> Result<(), Box<dyn Error>> {
     })
 }
 
-/// Reads the configuration again and applies it. Returns why it was refused.
-fn reload_from(gateway: &Gateway, args: &GatewayArgs) -> Result<(), String> {
+/// Reads the configuration again and applies it. Returns the warnings about its changes, or why it was
+/// refused.
+fn reload_from(gateway: &Gateway, args: &GatewayArgs) -> Result<Vec<String>, String> {
     let reloaded = args.config().and_then(|config: Config| {
         let warnings = lint(&config);
-        gateway.reload(config)?;
-        Ok(warnings)
+        Ok((warnings, gateway.reload(config)?))
     });
     match reloaded {
-        Ok(warnings) => {
-            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        Ok((warnings, changes)) => {
+            warnings.iter().chain(&changes).for_each(|warning| tracing::warn!("{warning}"));
             tracing::info!("the configuration was reloaded");
-            Ok(())
+            Ok(changes.iter().map(ToString::to_string).collect())
         }
         Err(error) => {
             tracing::error!(%error, "not reloaded; the current configuration stays in force");

@@ -26,6 +26,7 @@ pub(super) fn run(pid_file: &Path) -> Result<(), Box<dyn Error>> {
     while Instant::now() < deadline {
         let last = LastReload::read(pid_file)?;
         if last.number > before {
+            last.warnings.iter().for_each(|warning| println!("warning: {warning}"));
             let refused =
                 |why| format!("not reloaded; the current configuration stays in force: {why}");
             return last.refused.map_or(Ok(()), |why| Err(refused(why).into()));
@@ -50,6 +51,9 @@ struct LastReload {
     number: u64,
     /// Why the configuration was refused; `None` if it was applied.
     refused: Option<String>,
+    /// Changes under which keys that were used before are new.
+    #[serde(default)]
+    warnings: Vec<String>,
 }
 
 impl LastReload {
@@ -76,8 +80,13 @@ impl<'p> ReloadLog<'p> {
         Ok(log)
     }
 
-    pub(super) fn add(&mut self, refused: Option<String>) {
-        self.last = LastReload { number: self.last.number + 1, refused };
+    /// Adds the result of a reload: the warnings about its changes, or why it was refused.
+    pub(super) fn add(&mut self, result: Result<Vec<String>, String>) {
+        let number = self.last.number + 1;
+        self.last = match result {
+            Ok(warnings) => LastReload { number, refused: None, warnings },
+            Err(refused) => LastReload { number, refused: Some(refused), warnings: Vec::new() },
+        };
         if let Err(error) = self.write() {
             tracing::error!(%error, "the result of the reload cannot be written");
         }

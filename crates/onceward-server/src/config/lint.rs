@@ -9,7 +9,10 @@ use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
-use super::{Config, QuotaLimits, ScopeSource, Seconds, Store, StoreKind};
+use super::{
+    Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Scope, ScopeSource, Seconds,
+    Store, StoreKind, Unnamed, Upstream,
+};
 
 /// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +85,14 @@ pub fn lint(config: &Config) -> Vec<Warning> {
              { header_digest = \"x-api-key\" }, { cookie_digest = \"session\" }"
                 .into(),
         );
+    }
+    for (setting, why) in dimension_warnings(&config.scope) {
+        warn(setting, why.into());
+    }
+    if let Some(region) = &config.region {
+        for (setting, why) in region_warnings(region, &config.upstream) {
+            warn(&setting, why);
+        }
     }
     for (setting, why) in quota_warnings(config) {
         warn(setting, why.into());
@@ -170,6 +181,81 @@ fn store_warning(store: &Store) -> Option<(&'static str, &'static str)> {
         )),
         (StoreKind::Embedded, false) | (StoreKind::Redis | StoreKind::Postgres, _) => None,
     }
+}
+
+/// Warnings about the optional parts of the scope: another value is another key, which runs.
+fn dimension_warnings(scope: &Scope) -> Vec<(&'static str, &'static str)> {
+    let varies = |source: &Option<DimensionSource>| {
+        source.as_ref().is_some_and(|it| !matches!(it, DimensionSource::Fixed(_)))
+    };
+    let mut warnings = Vec::new();
+    if varies(&scope.api_version) {
+        warnings.push((
+            "scope.api_version",
+            "the same key under another version is another key and runs, so a client that is \
+             upgraded between two attempts has two effects; use fingerprint_api_version, which \
+             refuses such a retry",
+        ));
+    }
+    if varies(&scope.parent) {
+        warnings.push((
+            "scope.parent",
+            "the same key under another parent is another key and runs; right if clients number \
+             their keys within a parent, else leave it out: a retry with another path is refused \
+             anyway",
+        ));
+    }
+    if scope.region.is_some() {
+        warnings.push((
+            "scope.region",
+            "the same key in another region is another key and runs there too; to give each key \
+             one region, use [region] instead",
+        ));
+    }
+    let from_header = matches!(scope.region, Some(DimensionSource::Header { .. }));
+    if from_header && scope.trusted_peers.0.is_empty() {
+        warnings.push((
+            "scope.region",
+            "comes from a header, and no peer is trusted to set it, so no request has it; set \
+             scope.trusted_peers",
+        ));
+    }
+    warnings
+}
+
+/// Warnings about home regions.
+fn region_warnings(region: &Region, upstream: &Upstream) -> Vec<(String, String)> {
+    let mut warnings = Vec::new();
+    let mut warn = |setting: &str, why: String| warnings.push((setting.to_owned(), why));
+    if region.unnamed == Unnamed::Here {
+        let why = "a key that names no region runs in each region that it is sent to; use \
+                   \"refuse\", or { home = \"…\" } with one region for all gateways";
+        warn("region.unnamed", why.into());
+    }
+    if let HomeSource::Header(name) = &region.of_key {
+        let why = format!(
+            "a retry with another value of {} runs in another region, which knows nothing of the \
+             first attempt; let the peer take it from something that never changes for a key, or \
+             let keys begin with their region: {{ prefix_before = \"_\" }}",
+            name.0
+        );
+        warn("region.of_key", why);
+    }
+    let (forwarded, own) = (region.response_timeout, upstream.response_timeout);
+    if region.others == Others::Forward && forwarded <= own {
+        let why = format!(
+            "{forwarded} is not longer than upstream.response_timeout ({own}): if the other \
+             gateways have the same, clients get a 504 before their home answers"
+        );
+        warn("region.response_timeout", why);
+    }
+    for (name, url) in &region.gateways {
+        if region.others == Others::Forward && url.is_plain_and_remote() {
+            let why = "http:// sends credentials unencrypted to another machine; use https://";
+            warn(&format!("region.gateways.{}", name.as_str()), why.into());
+        }
+    }
+    warnings
 }
 
 fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
@@ -315,6 +401,39 @@ mod tests {
     }
 
     #[test]
+    fn a_constant_part_of_the_scope_is_no_trap() {
+        assert_eq!(warned("[scope]\napi_version = { fixed = \"1\" }"), [""; 0]);
+        let region = "[scope]\nregion = { header = \"x-region\" }";
+        assert_eq!(warned(region), ["scope.region", "scope.region"]);
+        let trusted = format!("{region}\ntrusted_peers = [\"10.0.0.0/8\"]");
+        assert_eq!(warned(&trusted), ["scope.region"]);
+    }
+
+    #[test]
+    fn unwise_regions_are_named() {
+        let region = |lines: &str| {
+            format!(
+                "[scope]\ntrusted_peers = [\"10.0.0.0/8\"]\n[region]\nname = \"eu\"\n{lines}\n\
+                 [region.gateways]\nus = \"https://us.example\""
+            )
+        };
+        let prefix = "of_key = { prefix_before = \"_\" }\n";
+        let forward = format!("{prefix}others = \"forward\"\n");
+        assert_eq!(warned(&region(prefix)), [""; 0]);
+        assert_eq!(warned(&region(&forward)), [""; 0]);
+        let plain = region(&forward).replace("https", "http");
+        assert_eq!(warned(&plain), ["region.gateways.us"]);
+        assert_eq!(warned(&plain.replace("us.example", "127.0.0.1:1")), [""; 0]);
+        for (lines, setting) in [
+            (format!("{prefix}unnamed = \"here\""), "region.unnamed"),
+            ("of_key = { header = \"x-home\" }".into(), "region.of_key"),
+            (format!("{forward}response_timeout = \"20s\""), "region.response_timeout"),
+        ] {
+            assert_eq!(warned(&region(&lines)), [setting], "{lines}");
+        }
+    }
+
+    #[test]
     fn each_unwise_setting_is_named() {
         for (text, setting) in [
             ("[store]\nurl = \"memory:\"", "store.url"),
@@ -344,6 +463,9 @@ mod tests {
             ("[scope]\ncaller = \"each_credential\"", "scope.caller"),
             ("[[listeners]]\naddress = \"0.0.0.0:8080\"", "scope.caller"),
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
+            ("[scope]\napi_version = { header = \"v\" }", "scope.api_version"),
+            ("[scope]\nparent = { header = \"account\" }", "scope.parent"),
+            ("[scope]\nregion = { fixed = \"eu\" }", "scope.region"),
             ("[quotas]\nnew_keys_burst = 9", "quotas.new_keys_burst"),
             ("[quotas.total]\nnew_keys_burst = 9", "quotas.total.new_keys_burst"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),

@@ -1,4 +1,4 @@
-//! Detects an upstream that is the gateway itself.
+//! Detects an upstream, or a gateway of another region, that is the gateway itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 
-use super::Config;
+use super::{Config, UpstreamUrl};
 
 /// Timeout of a name lookup. A name that is not found in time is not an error: the service may
 /// start later, and a loop is detected when its first request comes back.
@@ -24,13 +24,15 @@ pub(crate) struct OwnAddress {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{setting}: {url} leads to {found}, this gateway's own address ({own}), so requests would \
-     loop; set the address of the service"
+     loop; set the address of {meant}"
 )]
 pub struct LoopError {
-    setting: &'static str,
+    setting: String,
     url: String,
     found: SocketAddr,
     own: String,
+    /// What the setting is the address of.
+    meant: &'static str,
 }
 
 impl Config {
@@ -46,21 +48,32 @@ impl Config {
         own.filter(|own| own.address.port() != 0).collect()
     }
 
-    /// Refuses an upstream or an external authorization that is the gateway itself.
+    /// Refuses settings that send requests back to the gateway itself.
     pub(crate) fn check_loops(&self, own: &[OwnAddress]) -> Result<(), LoopError> {
-        let authorization = self.authorization.as_ref();
-        let authorization = authorization.map(|it| ("authorization.url", &it.url));
-        for (setting, url) in
-            [("upstream.url", &self.upstream.url)].into_iter().chain(authorization)
-        {
+        for (setting, url, meant) in self.destinations() {
             for found in look_up(&url.0) {
                 if let Some(own) = own.iter().find(|own| leads_to(found, own.address)) {
                     let (url, own) = (url.to_string(), own.setting.clone());
-                    return Err(LoopError { setting, url, found, own });
+                    return Err(LoopError { setting, url, found, own, meant });
                 }
             }
         }
         Ok(())
+    }
+
+    /// The URLs that requests are sent to, each with its setting and what it is the address of.
+    fn destinations(&self) -> Vec<(String, &UpstreamUrl, &'static str)> {
+        let service = "the service";
+        let mut destinations = vec![("upstream.url".to_owned(), &self.upstream.url, service)];
+        let authorization = self.authorization.as_ref();
+        destinations
+            .extend(authorization.map(|it| ("authorization.url".to_owned(), &it.url, service)));
+        let gateways = self.region.iter().flat_map(|region| &region.gateways);
+        destinations.extend(gateways.map(|(region, url)| {
+            let setting = format!("region.gateways.{}", region.as_str());
+            (setting, url, "that region's gateway")
+        }));
+        destinations
     }
 }
 

@@ -6,24 +6,27 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the sections, and settings that contradict each other |
-//! | `claims`, `cors`, `resolver`, `role` | sections and values of one feature |
+//! | `claims`, `cors`, `region`, `resolver`, `role`, `scope` | sections and values of one feature |
 //! | `rules`, `rule_check` | the rules of operations; which of their settings is wrong |
 //! | `values`, `store_url` | single values; a store's URL, shown without its password |
 //! | `environment` | secrets in environment variables |
-//! | `lint` | warnings |
+//! | `lint`, `changes` | warnings about a configuration, and about replacing one by another |
 //! | `loops` | an upstream that is the gateway itself |
 //! | `reference` | `reference.toml`, every setting with its default, and searching it |
 
+mod changes;
 mod claims;
 mod cors;
 mod environment;
 mod lint;
 mod loops;
 mod reference;
+mod region;
 mod resolver;
 mod role;
 mod rule_check;
 mod rules;
+mod scope;
 mod store_url;
 mod values;
 
@@ -34,6 +37,7 @@ use std::path::{Path, PathBuf};
 use onceward_core::OnLapse;
 use serde::Deserialize;
 
+pub use changes::changes;
 pub use claims::Claims;
 pub use cors::{Cors, Origin};
 pub use environment::NotSet;
@@ -42,9 +46,11 @@ pub use lint::{Warning, lint};
 pub use loops::LoopError;
 pub(crate) use loops::OwnAddress;
 pub use reference::{REFERENCE, explain};
+pub use region::{HomeSource, Others, Region, RegionName, Separator, Unnamed};
 pub use resolver::{HttpResolver, Reconciler, Resolver, SqlResolver, TemplateSetting};
 pub use role::Role;
 pub use rules::{Operation, RuleSettings};
+pub use scope::{DimensionSource, Jwt, Scope, ScopeSource};
 pub use store_url::{StoreKind, StoreUrl};
 pub use values::{
     Bytes, HeaderNameSetting, MethodSetting, Peers, Seconds, Share, Time, UpstreamUrl,
@@ -66,6 +72,8 @@ pub struct Config {
     pub store: Store,
     /// The owner of a key: tenant and caller.
     pub scope: Scope,
+    /// The home regions of keys.
+    pub region: Option<Region>,
     /// External authorization, asked before any store access.
     pub authorization: Option<Authorization>,
     /// Rules of all operations that do not override them.
@@ -105,6 +113,7 @@ impl Default for Config {
             upstream: Upstream::default(),
             store: Store::default(),
             scope: Scope::default(),
+            region: None,
             authorization: None,
             defaults: RuleSettings::default(),
             operations: Vec::new(),
@@ -266,73 +275,6 @@ impl Store {
             )),
         }
     }
-}
-
-/// The owner of a key. Two tenants, and two callers, can use the same key.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Scope {
-    /// The tenant whose data a request is about.
-    pub tenant: Option<ScopeSource>,
-    /// The caller who sends a request.
-    pub caller: Option<ScopeSource>,
-    /// All clients are one caller and share their keys.
-    pub single_tenant: bool,
-    /// Networks of the proxies in front of the gateway, which may name tenants and callers in
-    /// headers and set `X-Forwarded-*`.
-    pub trusted_peers: Peers,
-    /// Verification of tokens.
-    pub jwt: Option<Jwt>,
-}
-
-impl Default for Scope {
-    fn default() -> Self {
-        Self {
-            tenant: None,
-            caller: Some(ScopeSource::Credentials),
-            single_tenant: false,
-            trusted_peers: Peers::default(),
-            jwt: None,
-        }
-    }
-}
-
-/// The source of a tenant or a caller.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ScopeSource {
-    /// Callers are not told apart, and a key is bound to the credentials of its first request.
-    Credentials,
-    /// Each set of credentials is a caller with its own keys.
-    EachCredential,
-    /// Digest of a header that holds a secret, such as an API key.
-    HeaderDigest(HeaderNameSetting),
-    /// Digest of a cookie.
-    CookieDigest(String),
-    /// Host name that the request was sent to.
-    Host,
-    /// A header that a trusted peer sets.
-    Header(HeaderNameSetting),
-    /// A claim of a verified token.
-    Claim(String),
-    /// Subject of the client's certificate.
-    CertificateSubject,
-    /// A constant.
-    Fixed(String),
-}
-
-/// Verification of tokens, by a key set or by a shared secret.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Jwt {
-    /// File with a JSON Web Key Set.
-    pub jwks_file: Option<PathBuf>,
-    /// Environment variable with a shared secret (HS256).
-    pub secret_env: Option<String>,
-    /// Required issuer.
-    pub issuer: Option<String>,
-    /// Required audience.
-    pub audience: Option<String>,
 }
 
 /// External authorization, like nginx's `auth_request`, before any store access.
@@ -586,10 +528,19 @@ impl Config {
         Ok(config)
     }
 
+    /// The path prefix of the status pages of operations of this gateway's region, which names it: a
+    /// client may ask another region's gateway.
+    fn own_operations_at(&self) -> String {
+        match &self.region {
+            Some(region) => format!("{}/{}", self.operations_at, region.name.as_str()),
+            None => self.operations_at.clone(),
+        }
+    }
+
     /// Format of refusals.
     pub fn problem_format(&self) -> onceward_http::ProblemFormat {
         onceward_http::ProblemFormat {
-            operations_at: self.operations_at.clone(),
+            operations_at: self.own_operations_at(),
             stripe_errors: self.stripe_errors.unwrap_or(self.profile == Profile::Stripe),
             ..onceward_http::ProblemFormat::default()
         }
@@ -607,6 +558,8 @@ impl Config {
             );
         }
         self.scope.check()?;
+        self.check_dimensions()?;
+        self.check_region()?;
         if !self.operations_at.starts_with('/') || self.operations_at.ends_with('/') {
             let at = &self.operations_at;
             return invalid(format!("operations_at: {at:?} must begin with / and not end with it"));
@@ -663,37 +616,6 @@ impl Config {
         }
         let number = self.operations.iter().position(|it| it.on_lapse == Some(OnLapse::Resolve))?;
         Some(format!("operations[{number}].on_lapse"))
-    }
-}
-
-impl Scope {
-    fn check(&self) -> Result<(), ConfigError> {
-        let sources = [("tenant", &self.tenant), ("caller", &self.caller)];
-        for (name, source) in sources {
-            if matches!(source, Some(ScopeSource::Claim(_))) && self.jwt.is_none() {
-                return invalid(format!(
-                    "scope.{name}: a claim needs [scope.jwt], which verifies tokens"
-                ));
-            }
-        }
-        if let Some(jwt) = &self.jwt
-            && jwt.jwks_file.is_some() == jwt.secret_env.is_some()
-        {
-            return invalid("scope.jwt: set either jwks_file or secret_env");
-        }
-        if sources.iter().all(|(_, source)| source.is_none()) && !self.single_tenant {
-            return invalid(
-                "scope: neither tenant nor caller is set; if all clients are one caller, set \
-                 scope.single_tenant = true",
-            );
-        }
-        if self.tenant == Some(ScopeSource::Credentials) {
-            return invalid(
-                "scope.tenant: \"credentials\" binds keys of a caller and names no tenant; use \
-                 { claim = … }, { header = … } or \"host\"",
-            );
-        }
-        Ok(())
     }
 }
 

@@ -148,8 +148,10 @@ mod tests {
             include_str!("mod.rs"),
             include_str!("claims.rs"),
             include_str!("cors.rs"),
+            include_str!("region.rs"),
             include_str!("resolver.rs"),
             include_str!("rules.rs"),
+            include_str!("scope.rs"),
         ] {
             let fields = source.split("#[cfg(test)]").next().unwrap_or_default().lines();
             let fields = fields.filter_map(|line| {

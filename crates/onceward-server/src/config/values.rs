@@ -188,6 +188,15 @@ impl Default for UpstreamUrl {
     }
 }
 
+impl UpstreamUrl {
+    /// True if requests to it leave this machine unencrypted.
+    pub(super) fn is_plain_and_remote(&self) -> bool {
+        let host = self.0.host().unwrap_or_default().trim_matches(['[', ']']);
+        let local = host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback());
+        self.0.scheme_str() == Some("http") && !local
+    }
+}
+
 impl FromStr for UpstreamUrl {
     type Err = String;
 

@@ -50,6 +50,12 @@ pub enum ReloadError {
     /// The upstream is the gateway itself.
     #[error(transparent)]
     Loop(#[from] LoopError),
+    /// Keys would belong to other regions than before.
+    #[error(
+        "region (name, of_key, unnamed) cannot change while the gateway runs, because a key that was \
+         used before could run in another region: docs/regions.md says how to change it"
+    )]
+    MovesKeys,
     /// The setting cannot change without a restart.
     #[error("{0} cannot change while the gateway runs: restart it")]
     NeedsRestart(&'static str),

@@ -25,6 +25,8 @@ const HOP_BY_HOP: [HeaderName; 7] = [
 
 pub(super) const OPERATION: HeaderName = HeaderName::from_static("onceward-operation");
 pub(super) const FENCE: HeaderName = HeaderName::from_static("onceward-fence");
+/// The home region of a request that another gateway has forwarded.
+pub(super) const REGION: HeaderName = HeaderName::from_static("onceward-region");
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -91,6 +93,7 @@ pub(super) fn prepare(head: &mut Parts, peer: &Peer) {
     head.headers.remove(EXPECT);
     head.headers.remove(OPERATION);
     head.headers.remove(FENCE);
+    head.headers.remove(REGION);
     // The host in the target overrides the header (RFC 9112, 3.2.2).
     let host = head.uri.authority().and_then(|authority| authority.as_str().rsplit('@').next());
     if let Some(host) = host.and_then(|host| HeaderValue::from_str(host).ok()) {

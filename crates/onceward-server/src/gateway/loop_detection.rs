@@ -46,8 +46,8 @@ impl LoopDetector {
         if let Some(times) = self.loops.occurred() {
             tracing::error!(
                 times,
-                "a request came back to this gateway: upstream.url or authorization.url leads to \
-                 it, perhaps through another gateway or a load balancer"
+                "a request came back to this gateway: upstream.url, authorization.url or an address \
+                 of region.gateways leads to it, perhaps through another gateway or a load balancer"
             );
         }
         Err(LOOP)
@@ -60,7 +60,8 @@ const LOOP: ProblemDetails<'static> = ProblemDetails {
         StatusCode::LOOP_DETECTED,
         "LOOP_DETECTED",
         "The request came back to the gateway",
-        "The gateway's upstream leads back to the gateway. The request was not forwarded again.",
+        "An address that the gateway forwards to leads back to the gateway. The request was not \
+         forwarded again.",
     )
 };
 

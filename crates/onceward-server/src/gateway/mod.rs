@@ -1,8 +1,8 @@
 //! The gateway: `Idempotency-Key` in front of any HTTP service.
 //!
 //! A request passes `listener` (connection, limits) → `worker` (the configuration in force) →
-//! `authorize` (if configured) → the layer of `onceward-http`, which is the protocol → `proxy` (the
-//! upstream, and whether it was reached).
+//! `authorize` (if configured) → `region` (if configured) → the layer of `onceward-http`, which is the
+//! protocol → `proxy` (the upstream, and whether it was reached).
 //!
 //! | file | contents |
 //! |---|---|
@@ -13,7 +13,9 @@
 //! | `listener`, `worker` | the connections of a thread; its service stack |
 //! | `authorize`, `quota`, `body_budget`, `cors` | external authorization, quotas, memory for bodies, CORS of refusals |
 //! | `loop_detection`, `request_target` | loops; ambiguous request targets |
+//! | `region` | home regions: requests that another region's gateway decides |
 //! | `proxy`, `headers`, `upgrade`, `interim` | requests to the upstream: headers, tunnels, 1xx responses |
+//! | `undelivered` | requests that got no response, and whether they were sent |
 //! | `cutoff`, `problem` | the gateway's own responses |
 
 mod addresses;
@@ -29,8 +31,10 @@ mod loop_detection;
 mod problem;
 mod proxy;
 mod quota;
+mod region;
 mod request_target;
 mod snapshot;
+mod undelivered;
 mod upgrade;
 mod worker;
 
@@ -235,8 +239,11 @@ impl Gateway {
 
     /// Applies another configuration from the next request on, and reads the certificates again
     /// for the next connections. An error changes nothing.
-    pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
-        let current = &self.snapshots.load().config;
+    ///
+    /// Returns warnings about keys that were used before and are new from now on.
+    pub fn reload(&self, config: Config) -> Result<Vec<config::Warning>, ReloadError> {
+        let snapshot = self.snapshots.load();
+        let current = &snapshot.config;
         if config.listeners != current.listeners {
             return Err(ReloadError::NeedsRestart("listeners"));
         }
@@ -252,7 +259,11 @@ impl Gateway {
         if config.claims != current.claims {
             return Err(ReloadError::NeedsRestart("claims"));
         }
+        if config.moves_keys_of(current) {
+            return Err(ReloadError::MovesKeys);
+        }
         config.check_loops(&self.own)?;
+        let warnings = config::changes(current, &config);
         let api_settings = api_settings(&config)?;
         let snapshot = ConfigSnapshot::build(config, &self.state)?;
         let read: Result<Vec<_>, _> =
@@ -262,7 +273,7 @@ impl Gateway {
         }
         self.api_settings.replace(api_settings);
         self.snapshots.store(Arc::new(snapshot));
-        Ok(())
+        Ok(warnings)
     }
 
     /// Longest time that [`stop`](Self::stop) waits for running requests.

@@ -1,4 +1,4 @@
-//! The inner service: sends requests to the upstream, and says whether a failed one was sent.
+//! The inner service: sends requests to the upstream, or to the gateway of another region.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,26 +15,25 @@ use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::ext::on_informational;
-use onceward_core::{OperationId, UnknownCause};
-use onceward_http::{
-    Execution, Fate, OUTCOME_HEADER, ProblemDetails, ProblemFormat, accept_only_decodable,
-};
+use onceward_core::OperationId;
+use onceward_http::{Execution, Fate, OUTCOME_HEADER, ProblemFormat, accept_only_decodable};
 use tokio::time::timeout;
 use tower_service::Service;
 
-use super::headers::{self, FENCE, OPERATION, Peer};
+use super::headers::{self, FENCE, OPERATION, Peer, REGION};
 use super::loop_detection::LoopDetector;
-use super::problem::respond;
 use super::request_target;
 use super::snapshot::ConfigSnapshot;
+use super::undelivered::Undelivered;
 use super::upgrade::Tunnel;
-use crate::net::{BrokenRequest, Client, RequestBody, SendError, Sent, TimeoutBody, TooSlow};
+use crate::config::Upstream;
+use crate::net::{Client, RequestBody, TimeoutBody};
 use crate::telemetry::traces;
 
 /// The body of a response, from the upstream or from the gateway itself.
 pub(crate) type ResponseBody = Either<TimeoutBody<Incoming>, Full<Bytes>>;
 
-/// Sends requests to the upstream.
+/// Sends requests to one destination: the upstream, or the gateway of another region.
 ///
 /// It never sends a request twice. If no connection could be made, the request was not executed; if
 /// it was sent and not answered, it may have been.
@@ -45,7 +44,7 @@ pub(crate) struct Proxy {
     loop_detector: Arc<LoopDetector>,
 }
 
-/// The upstream and its settings.
+/// The destination and its settings.
 struct Destination {
     scheme: Scheme,
     authority: Authority,
@@ -55,20 +54,42 @@ struct Destination {
     body_timeout: Duration,
     http2: bool,
     format: Arc<ProblemFormat>,
+    /// The region that it is the gateway of; `None` for the upstream.
+    region: Option<HeaderValue>,
 }
 
 impl Proxy {
+    /// A proxy to the upstream.
     pub(crate) fn new(client: Client, snapshot: &ConfigSnapshot) -> Self {
-        let upstream = &snapshot.config.upstream;
-        let uri = &upstream.url.0;
+        Self::to(client, &snapshot.config.upstream, None, snapshot)
+    }
+
+    /// A proxy to the gateway of another region.
+    pub(super) fn to_region(
+        client: Client,
+        region: &str,
+        gateway: &Upstream,
+        snapshot: &ConfigSnapshot,
+    ) -> Self {
+        Self::to(client, gateway, HeaderValue::from_str(region).ok(), snapshot)
+    }
+
+    fn to(
+        client: Client,
+        settings: &Upstream,
+        region: Option<HeaderValue>,
+        snapshot: &ConfigSnapshot,
+    ) -> Self {
+        let uri = &settings.url.0;
         let destination = Destination {
             scheme: uri.scheme().cloned().unwrap_or(Scheme::HTTP),
             authority: uri.authority().cloned().unwrap_or(Authority::from_static("127.0.0.1")),
             base: uri.path().trim_end_matches('/').to_owned(),
-            response_timeout: upstream.response_timeout.0,
-            body_timeout: upstream.body_timeout.0,
-            http2: upstream.http2,
+            response_timeout: settings.response_timeout.0,
+            body_timeout: settings.body_timeout.0,
+            http2: settings.http2,
             format: Arc::clone(&snapshot.format),
+            region,
         };
         Self {
             client,
@@ -77,21 +98,36 @@ impl Proxy {
         }
     }
 
+    /// Sends a request and returns its response, or the gateway's own instead.
     async fn send(self, request: Request<RequestBody>) -> Response<ResponseBody> {
+        let operation = ClientSide::of(&request).operation;
+        match self.exchange(request).await {
+            Ok(response) => response,
+            Err(undelivered) => undelivered.response(operation, &self.destination.format),
+        }
+    }
+
+    /// Sends a request and returns its response.
+    pub(super) async fn exchange(
+        &self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, Undelivered> {
+        let client = ClientSide::of(&request);
         let (mut head, body) = request.into_parts();
         let execution = head.extensions.remove::<Execution>();
-        let operation = execution.as_ref().map(Execution::operation);
-        let client = ClientSide { version: head.version, operation };
         let (mut tunnel, mut interim_sender) = (None, None);
         if let Some(peer) = head.extensions.remove::<Peer>() {
-            // A protected request gets a response and never becomes a tunnel.
-            if !client.is_protected() {
+            // A protected request gets a response and never becomes a tunnel, in any region.
+            if !client.is_protected() && self.destination.region.is_none() {
                 tunnel = Tunnel::requested(&mut head, peer.slot.clone());
             }
             headers::prepare(&mut head, &peer);
             interim_sender = peer.interim;
         }
         self.loop_detector.mark(&mut head.headers);
+        if let Some(region) = &self.destination.region {
+            head.headers.insert(REGION, region.clone());
+        }
         if let Some(execution) = &execution {
             announce(&mut head, execution);
         }
@@ -102,23 +138,21 @@ impl Proxy {
             headers::announce_trailers(&mut head.headers, trailers);
         }
         traces::inject(&mut head.headers);
-        if let Err(why) = self.destination.address(&mut head) {
-            let mut refused =
-                respond(&request_target::invalid_target(&why), &self.destination.format);
-            refused.extensions_mut().insert(Fate::NothingHappened);
-            return refused;
-        }
+        self.destination.address(&mut head).map_err(Undelivered::InvalidTarget)?;
         let mut request = Request::from_parts(head, body);
         if let Some(sender) = interim_sender {
             on_informational(&mut request, move |response| {
                 sender.send(response.status(), response.headers());
             });
         }
-        let response = self.client.request(request);
+        let (response, authority) = (self.client.request(request), &self.destination.authority);
         match timeout(self.destination.response_timeout, response).await {
             Ok(Ok(response)) => self.destination.answer(response, tunnel, client),
-            Ok(Err(failed)) => self.destination.unanswered(&failed, client),
-            Err(_late) => self.destination.late(client),
+            Ok(Err(failed)) => Err(Undelivered::of(&failed, authority)),
+            Err(_elapsed) => {
+                tracing::warn!(upstream = %authority, "the upstream did not answer in time");
+                Err(Undelivered::Late)
+            }
         }
     }
 }
@@ -176,52 +210,24 @@ impl Destination {
         mut response: Response<Incoming>,
         tunnel: Option<Tunnel>,
         client: ClientSide,
-    ) -> Response<ResponseBody> {
+    ) -> Result<Response<ResponseBody>, Undelivered> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(tunnel) = tunnel else {
-                let why = "The upstream switched protocols without an upgrade request.";
-                let cause = UnknownCause::Status(response.status().as_u16());
-                return self.maybe_executed(StatusCode::BAD_GATEWAY, why, cause, client);
-            };
+            let Some(tunnel) = tunnel else { return Err(Undelivered::SwitchedProtocols) };
             tunnel.join(&mut response);
         } else {
             client.prepare(&mut response);
         }
         *response.version_mut() = Version::HTTP_11;
-        response.map(|body| Either::Left(TimeoutBody::response(body, self.body_timeout)))
-    }
-
-    fn unanswered(&self, failed: &SendError, client: ClientSide) -> Response<ResponseBody> {
-        if failed.is_caused_by::<TooSlow>() {
-            return respond(&TOO_SLOW, &self.format);
-        }
-        if failed.is_caused_by::<BrokenRequest>() {
-            return respond(&BROKEN, &self.format);
-        }
-        tracing::warn!(upstream = %self.authority, error = %failed, "the upstream did not answer");
-        match failed.sent {
-            Sent::No => {
-                let why = "The service behind the gateway could not be reached. The request was \
-                    not sent to it.";
-                self.problem(StatusCode::BAD_GATEWAY, why, Sent::No, client)
-            }
-            Sent::Maybe => {
-                let why = "The request was sent to the service behind the gateway, and no \
-                    complete response came back. It may have been executed.";
-                self.maybe_executed(StatusCode::BAD_GATEWAY, why, UnknownCause::Cut, client)
-            }
-        }
-    }
-
-    fn late(&self, client: ClientSide) -> Response<ResponseBody> {
-        tracing::warn!(upstream = %self.authority, "the upstream did not answer in time");
-        let why = "The service behind the gateway did not answer in time. The request may have \
-            been executed.";
-        self.maybe_executed(StatusCode::GATEWAY_TIMEOUT, why, UnknownCause::Timeout, client)
+        Ok(response.map(|body| Either::Left(TimeoutBody::response(body, self.body_timeout))))
     }
 }
 
 impl ClientSide {
+    fn of<B>(request: &Request<B>) -> Self {
+        let operation = request.extensions().get().map(Execution::operation);
+        Self { version: request.version(), operation }
+    }
+
     fn is_protected(self) -> bool {
         self.operation.is_some()
     }
@@ -244,62 +250,6 @@ impl ClientSide {
 }
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
-
-/// The client's body was too slow. Only bodies of requests without a key stream to the upstream.
-const TOO_SLOW: ProblemDetails<'static> = ProblemDetails::new(
-    StatusCode::REQUEST_TIMEOUT,
-    "REQUEST_TOO_SLOW",
-    "The request is too slow",
-    "The request body did not arrive in time. The service may have received the beginning of it.",
-);
-
-/// The client's body was incomplete, or its chunks are malformed.
-const BROKEN: ProblemDetails<'static> = ProblemDetails::new(
-    StatusCode::BAD_REQUEST,
-    "INVALID_REQUEST_BODY",
-    "The request body did not arrive whole",
-    "The request body ended early, or its chunks are malformed. The service may have received \
-             the beginning of it.",
-);
-
-impl Destination {
-    /// The response for a request that may have been executed, with the cause for its record.
-    fn maybe_executed(
-        &self,
-        status: StatusCode,
-        detail: &str,
-        cause: UnknownCause,
-        client: ClientSide,
-    ) -> Response<ResponseBody> {
-        let mut response = self.problem(status, detail, Sent::Maybe, client);
-        response.extensions_mut().insert(cause);
-        response
-    }
-
-    /// A response of the gateway itself. A request that may have been executed must be retried with
-    /// the same key; one that was not sent may be.
-    fn problem(
-        &self,
-        status: StatusCode,
-        detail: &str,
-        sent: Sent,
-        client: ClientSide,
-    ) -> Response<ResponseBody> {
-        let (code, fate, retryable) = match sent {
-            Sent::No => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
-            Sent::Maybe => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
-        };
-        let problem = ProblemDetails {
-            retryable,
-            same_key: retryable || client.is_protected(),
-            operation_id: client.operation,
-            ..ProblemDetails::new(status, code, "The service did not answer", detail)
-        };
-        let mut response = respond(&problem, &self.format);
-        response.extensions_mut().insert(fate);
-        response
-    }
-}
 
 impl Service<Request<RequestBody>> for Proxy {
     type Response = Response<ResponseBody>;

@@ -15,9 +15,12 @@ use super::cors::Cors;
 use super::headers::{self, Peer};
 use super::loop_detection::LoopDetector;
 use super::quota::Quota;
+use super::region::RegionRouter;
 use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
 use crate::backend::Backend;
-use crate::config::{self, Config, NotSet, QuotaLimits, Quotas, ScopeSource, environment};
+use crate::config::{
+    self, Config, DimensionSource, NotSet, QuotaLimits, Quotas, ScopeSource, environment,
+};
 
 /// A configuration, ready to serve. A reload builds a new one on the same engine.
 pub(crate) struct ConfigSnapshot {
@@ -29,6 +32,8 @@ pub(crate) struct ConfigSnapshot {
     /// The format of the gateway's own refusals.
     pub(crate) format: Arc<ProblemFormat>,
     pub(crate) loop_detector: Arc<LoopDetector>,
+    /// Home regions; `None` without `[region]`.
+    pub(crate) regions: Option<RegionRouter>,
 }
 
 /// The state that outlives reloads.
@@ -99,7 +104,10 @@ impl ConfigSnapshot {
         let (cors, format) = (Cors::new(&config.cors), Arc::new(config.problem_format()));
         let (body_budget, loop_detector) =
             (state.body_budget.clone(), Arc::clone(&state.loop_detector));
-        Ok(Self { layer, config, body_budget, cors, format, loop_detector })
+        let regions = config.region.as_ref().map(|region| {
+            RegionRouter::new(region, &config, Arc::clone(&format), &backend.metrics)
+        });
+        Ok(Self { layer, config, body_budget, cors, format, loop_detector, regions })
     }
 
     /// Removes the headers of a request that are only accepted from trusted peers.
@@ -108,10 +116,8 @@ impl ConfigSnapshot {
             return;
         }
         headers::remove_forwarding(request.headers_mut());
-        for owner in [&self.config.scope.tenant, &self.config.scope.caller] {
-            if let Some(ScopeSource::Header(name)) = owner {
-                request.headers_mut().remove(&name.0);
-            }
+        for name in self.config.trusted_headers() {
+            request.headers_mut().remove(name);
         }
     }
 }
@@ -133,7 +139,8 @@ fn quota(quotas: &Quotas, config: &Config, backend: &Backend) -> Quota {
 
 fn scoped(config: &Config, jwt: Option<&Jwt>, backend: &Backend) -> LayerBuilder<Scoped> {
     let layer = Onceward::layer(backend.engine.clone());
-    let mut layer = layer.single_tenant().problem_format(config.problem_format());
+    let layer = layer.single_tenant().problem_format(config.problem_format());
+    let mut layer = with_dimensions(layer, &config.scope, jwt);
     if config.scope.single_tenant {
         return layer;
     }
@@ -146,20 +153,57 @@ fn scoped(config: &Config, jwt: Option<&Jwt>, backend: &Backend) -> LayerBuilder
     layer
 }
 
-fn source(owner: &ScopeSource, jwt: Option<&Jwt>) -> Source {
-    match (owner, jwt) {
-        (ScopeSource::Credentials, _) => Source::credentials(),
-        (ScopeSource::EachCredential, _) => Source::each_credential(),
-        (ScopeSource::HeaderDigest(name), _) => Source::header_digest(name.0.clone()),
-        (ScopeSource::CookieDigest(name), _) => Source::cookie_digest(name.clone()),
-        (ScopeSource::Host, _) => Source::host(),
-        (ScopeSource::Header(name), _) => Source::header(name.0.clone()),
-        (ScopeSource::Fixed(value), _) => Source::fixed(value.clone()),
-        (ScopeSource::CertificateSubject, _) => Source::from_fn(certificate_subject),
-        (ScopeSource::Claim(claim), Some(jwt)) => jwt.claim(claim),
-        (ScopeSource::Claim(_), None) => {
-            Source::from_fn(|_| Err(Denied::unauthenticated("tokens cannot be verified")))
+/// Adds the optional parts of the scope.
+fn with_dimensions(
+    mut layer: LayerBuilder<Scoped>,
+    scope: &config::Scope,
+    jwt: Option<&Jwt>,
+) -> LayerBuilder<Scoped> {
+    if let Some(version) = &scope.api_version {
+        layer = layer.api_version(dimension(version, jwt));
+    }
+    match &scope.parent {
+        Some(DimensionSource::Path(parameter)) => layer = layer.parent_in_path(parameter),
+        Some(parent) => layer = layer.parent(dimension(parent, jwt)),
+        None => {}
+    }
+    if let Some(region) = &scope.region {
+        layer = layer.region(dimension(region, jwt));
+    }
+    layer
+}
+
+fn dimension(source: &DimensionSource, jwt: Option<&Jwt>) -> Source {
+    match source {
+        DimensionSource::Host => Source::host(),
+        DimensionSource::Header { name, default: None } => Source::header(name.0.clone()),
+        DimensionSource::Header { name, default: Some(default) } => {
+            Source::header(name.0.clone()).or(default.clone())
         }
+        DimensionSource::Fixed(value) => Source::fixed(value.clone()),
+        DimensionSource::Claim(claim) => claim_source(claim, jwt),
+        DimensionSource::Path(_) => {
+            unreachable!("only a parent comes from the path: Config::check has seen it")
+        }
+    }
+}
+
+fn claim_source(claim: &str, jwt: Option<&Jwt>) -> Source {
+    let refused = |_: &Parts| Err(Denied::unauthenticated("tokens cannot be verified"));
+    jwt.map_or_else(|| Source::from_fn(refused), |jwt| jwt.claim(claim))
+}
+
+fn source(owner: &ScopeSource, jwt: Option<&Jwt>) -> Source {
+    match owner {
+        ScopeSource::Credentials => Source::credentials(),
+        ScopeSource::EachCredential => Source::each_credential(),
+        ScopeSource::HeaderDigest(name) => Source::header_digest(name.0.clone()),
+        ScopeSource::CookieDigest(name) => Source::cookie_digest(name.clone()),
+        ScopeSource::Host => Source::host(),
+        ScopeSource::Header(name) => Source::header(name.0.clone()),
+        ScopeSource::Fixed(value) => Source::fixed(value.clone()),
+        ScopeSource::CertificateSubject => Source::from_fn(certificate_subject),
+        ScopeSource::Claim(claim) => claim_source(claim, jwt),
     }
 }
 

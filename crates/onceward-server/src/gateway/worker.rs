@@ -18,6 +18,7 @@ use super::headers::{self, Peer};
 use super::listener::Stop;
 use super::problem::respond;
 use super::proxy::{Proxy, ResponseBody};
+use super::region::{self, Forwarder, Placement};
 use super::snapshot::ConfigSnapshot;
 use crate::net::{Client, TimeoutBody, TlsError};
 use crate::telemetry::traces;
@@ -37,6 +38,7 @@ struct ServiceStack {
     snapshot: Arc<ConfigSnapshot>,
     service: OncewardService<Proxy>,
     authorizer: Option<Authorizer>,
+    forwarder: Arc<Forwarder>,
 }
 
 impl Worker {
@@ -128,8 +130,24 @@ impl ServiceStack {
             request.extensions_mut().insert(ClientCertificate(subject.as_ref().into()));
         }
         request.extensions_mut().insert(peer);
+        let regions = self.snapshot.regions.as_ref();
+        if let Some(regions) = regions {
+            regions.complete_status_path(request.uri_mut());
+        }
         let limits = &self.snapshot.config.limits;
         let route = self.service.match_route(&request);
+        match region::place(regions, &route, &request, &self.snapshot.format) {
+            Placement::Here => {}
+            Placement::Refused(refused) => return Ok(refused.map(AnswerBody::passed)),
+            Placement::Elsewhere(elsewhere) => {
+                cut.is_protected(); // its home recognises a retry by its key
+                // The body streams, and is buffered there.
+                let body = |body| TimeoutBody::request(body, limits.body_timeout.0, None);
+                let request = request.map(|it| onceward_http::Body::passed(body(it)));
+                let forwarded = self.forwarder.forward(elsewhere, request).await;
+                return Ok(forwarded.map(AnswerBody::passed));
+            }
+        }
         let reserved = match route.request_max_bytes() {
             Some(bytes_max) => {
                 match self.snapshot.body_budget.reserve(request.body(), bytes_max as u64) {
@@ -158,6 +176,7 @@ impl ServiceStack {
         let authorizer =
             authorizer.map(|settings| Authorizer::new(client.clone(), settings, &snapshot));
         let service = snapshot.layer.layer(Proxy::new(client, &snapshot));
-        Ok(Self { snapshot, service, authorizer })
+        let forwarder = Arc::new(Forwarder::new(&snapshot)?);
+        Ok(Self { snapshot, service, authorizer, forwarder })
     }
 }

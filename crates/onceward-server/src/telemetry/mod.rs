@@ -11,4 +11,4 @@ mod metrics;
 pub(crate) mod traces;
 
 pub(crate) use logs::{StartLines, check, start};
-pub(crate) use metrics::Metrics;
+pub(crate) use metrics::{Metrics, RegionDecision};

@@ -228,10 +228,33 @@ async fn settlements_batch(worker: &Client) {
 /// The same key of another tenant, caller or operation is another key.
 async fn scopes(worker: &Client) {
     granted(&worker.claim(&json!({ "operation": "charge", "key": "scoped" })).await);
-    for (part, name) in [("tenant", "zenith"), ("caller", "shop"), ("operation", "refund")] {
+    for (part, name) in [
+        ("tenant", "zenith"),
+        ("caller", "shop"),
+        ("operation", "refund"),
+        ("api_version", "2026-11"),
+        ("parent", "cart-7"),
+        ("region", "eu"),
+    ] {
         let mut claim = json!({ "operation": "charge", "key": "scoped" });
         claim[part] = name.into();
-        granted(&worker.claim(&claim).await);
+        let grant = granted(&worker.claim(&claim).await);
+        let again = worker.claim(&claim).await;
+        assert_eq!(code(&again), "IDEMPOTENCY_REQUEST_IN_PROGRESS");
+        let operation = if part == "operation" { "" } else { "&operation=charge" };
+        let by_key = format!("/v1/claims?key=scoped&{part}={name}{operation}");
+        let found = worker.get(&by_key).await.json();
+        assert_eq!((&found["operation_id"], &found[part]), (&grant["operation_id"], &json!(name)));
+    }
+    let mut wrong = json!({ "operation": "charge", "key": "scoped" });
+    for (part, name, code) in [
+        ("api_version", "", "INVALID_API_VERSION"),
+        ("parent", "a\u{1f}b", "INVALID_PARENT"),
+        ("region", "onceward:shadow", "INVALID_REGION"),
+    ] {
+        wrong[part] = name.into();
+        assert_eq!(refused(&worker.claim(&wrong).await), (400, code.into()));
+        wrong.as_object_mut().unwrap().remove(part);
     }
     let again = worker.claim(&json!({ "operation": "charge", "key": "scoped" })).await;
     assert_eq!(code(&again), "IDEMPOTENCY_REQUEST_IN_PROGRESS");

@@ -11,6 +11,7 @@ mod ports;
 mod process;
 mod recording_server;
 mod runbook;
+mod regions;
 mod servers;
 mod settings;
 mod store_mistakes;

@@ -64,9 +64,21 @@ impl TestGateway {
 
     /// Reloads with another upstream, and returns the error's text.
     pub(crate) fn reload_upstream(&self, url: &str) -> Result<(), String> {
+        self.reload(|config| config.upstream.url = url.parse().unwrap())
+    }
+
+    /// Reloads with other settings, and returns the error's text.
+    pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) -> Result<(), String> {
         let mut config = self.config.clone();
-        config.upstream.url = url.parse().unwrap();
-        self.gateway.reload(config).map_err(|error| error.to_string())
+        change(&mut config);
+        self.gateway.reload(config).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The metrics, if the settings have an admin address.
+    pub(crate) async fn metrics(&self) -> String {
+        let mut wire = Wire::to(self.gateway.admin().expect("an admin address")).await;
+        wire.send("GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+        wire.answer().await.body
     }
 
     /// Stops the gateway as SIGTERM does.

@@ -133,7 +133,7 @@ fn scope(row: &impl DriverRow) -> Result<Scope, Undecodable> {
         scope = scope.with_parent(parent).map_err(wrong)?;
     }
     if let Some(region) = get::<Option<&str>>(row, "region")? {
-        scope = scope.with_region(region).map_err(wrong)?;
+        scope = scope.with_restored_region(region).map_err(wrong)?;
     }
     Ok(scope)
 }

@@ -269,7 +269,7 @@ impl Fields {
                 scope = scope.with_parent(parent)?;
             }
             if let Some(region) = region {
-                scope = scope.with_region(region)?;
+                scope = scope.with_restored_region(region)?;
             }
             Ok::<_, InvalidScope>(scope)
         };
