@@ -17,14 +17,14 @@ use hyper::body::Incoming;
 use hyper::ext::on_informational;
 use onceward_core::{OperationId, UnknownCause};
 use onceward_http::{
-    Execution, Fate, OUTCOME_HEADER, ProblemDetails, ProblemFormat, accept_only_decodable,
+    Code, Execution, Fate, OUTCOME_HEADER, ProblemDetails, ProblemFormat, accept_only_decodable,
 };
 use tokio::time::timeout;
 use tower_service::Service;
 
 use super::headers::{self, FENCE, OPERATION, Peer};
 use super::loop_detection::LoopDetector;
-use super::problem::respond;
+use super::problem::{GatewayCode, respond};
 use super::request_target;
 use super::snapshot::ConfigSnapshot;
 use super::upgrade::Tunnel;
@@ -179,9 +179,12 @@ impl Destination {
     ) -> Response<ResponseBody> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(tunnel) = tunnel else {
-                let why = "The upstream switched protocols without an upgrade request.";
+                let switched = ProblemDetails {
+                    detail: "The upstream switched protocols without an upgrade request.",
+                    ..GatewayCode::UpstreamUnanswered.details()
+                };
                 let cause = UnknownCause::Status(response.status().as_u16());
-                return self.maybe_executed(StatusCode::BAD_GATEWAY, why, cause, client);
+                return self.maybe_executed(switched, cause, client);
             };
             tunnel.join(&mut response);
         } else {
@@ -193,7 +196,7 @@ impl Destination {
 
     fn unanswered(&self, failed: &SendError, client: ClientSide) -> Response<ResponseBody> {
         if failed.is_caused_by::<TooSlow>() {
-            return respond(&TOO_SLOW, &self.format);
+            return respond(&GatewayCode::TooSlow.details(), &self.format);
         }
         if failed.is_caused_by::<BrokenRequest>() {
             return respond(&BROKEN, &self.format);
@@ -201,23 +204,25 @@ impl Destination {
         tracing::warn!(upstream = %self.authority, error = %failed, "the upstream did not answer");
         match failed.sent {
             Sent::No => {
-                let why = "The service behind the gateway could not be reached. The request was \
-                    not sent to it.";
-                self.problem(StatusCode::BAD_GATEWAY, why, Sent::No, client)
+                let unreachable = GatewayCode::UpstreamUnreachable.details();
+                self.problem(unreachable, Fate::NothingHappened, client)
             }
             Sent::Maybe => {
-                let why = "The request was sent to the service behind the gateway, and no \
-                    complete response came back. It may have been executed.";
-                self.maybe_executed(StatusCode::BAD_GATEWAY, why, UnknownCause::Cut, client)
+                let cut = GatewayCode::UpstreamUnanswered.details();
+                self.maybe_executed(cut, UnknownCause::Cut, client)
             }
         }
     }
 
     fn late(&self, client: ClientSide) -> Response<ResponseBody> {
         tracing::warn!(upstream = %self.authority, "the upstream did not answer in time");
-        let why = "The service behind the gateway did not answer in time. The request may have \
-            been executed.";
-        self.maybe_executed(StatusCode::GATEWAY_TIMEOUT, why, UnknownCause::Timeout, client)
+        let late = ProblemDetails {
+            status: StatusCode::GATEWAY_TIMEOUT,
+            detail: "The service behind the gateway did not answer in time. The request may have \
+                     been executed.",
+            ..GatewayCode::UpstreamUnanswered.details()
+        };
+        self.maybe_executed(late, UnknownCause::Timeout, client)
     }
 }
 
@@ -245,56 +250,39 @@ impl ClientSide {
 
 const CHUNKED: HeaderValue = HeaderValue::from_static("chunked");
 
-/// The client's body was too slow. Only bodies of requests without a key stream to the upstream.
-const TOO_SLOW: ProblemDetails<'static> = ProblemDetails::new(
-    StatusCode::REQUEST_TIMEOUT,
-    "REQUEST_TOO_SLOW",
-    "The request is too slow",
-    "The request body did not arrive in time. The service may have received the beginning of it.",
-);
-
-/// The client's body was incomplete, or its chunks are malformed.
+/// The client's body was incomplete, or its chunks are malformed. Only bodies of requests without a
+/// key stream to the upstream.
 const BROKEN: ProblemDetails<'static> = ProblemDetails::new(
-    StatusCode::BAD_REQUEST,
-    "INVALID_REQUEST_BODY",
-    "The request body did not arrive whole",
+    Code::InvalidBody.status(),
+    Code::InvalidBody.as_str(),
+    Code::InvalidBody.title(),
     "The request body ended early, or its chunks are malformed. The service may have received \
              the beginning of it.",
 );
 
 impl Destination {
-    /// The response for a request that may have been executed, with the cause for its record.
+    /// The response for a request that may have been executed, with the cause for its record. A
+    /// protected one must be retried with the same key.
     fn maybe_executed(
         &self,
-        status: StatusCode,
-        detail: &str,
+        problem: ProblemDetails<'_>,
         cause: UnknownCause,
         client: ClientSide,
     ) -> Response<ResponseBody> {
-        let mut response = self.problem(status, detail, Sent::Maybe, client);
+        let problem = ProblemDetails { same_key: client.is_protected(), ..problem };
+        let mut response = self.problem(problem, Fate::Unknown, client);
         response.extensions_mut().insert(cause);
         response
     }
 
-    /// A response of the gateway itself. A request that may have been executed must be retried with
-    /// the same key; one that was not sent may be.
+    /// A response of the gateway itself.
     fn problem(
         &self,
-        status: StatusCode,
-        detail: &str,
-        sent: Sent,
+        problem: ProblemDetails<'_>,
+        fate: Fate,
         client: ClientSide,
     ) -> Response<ResponseBody> {
-        let (code, fate, retryable) = match sent {
-            Sent::No => ("UPSTREAM_UNREACHABLE", Fate::NothingHappened, true),
-            Sent::Maybe => ("UPSTREAM_UNANSWERED", Fate::Unknown, false),
-        };
-        let problem = ProblemDetails {
-            retryable,
-            same_key: retryable || client.is_protected(),
-            operation_id: client.operation,
-            ..ProblemDetails::new(status, code, "The service did not answer", detail)
-        };
+        let problem = ProblemDetails { operation_id: client.operation, ..problem };
         let mut response = respond(&problem, &self.format);
         response.extensions_mut().insert(fate);
         response
