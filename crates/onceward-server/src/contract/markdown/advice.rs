@@ -130,8 +130,8 @@ pub(super) const ACCEPTED: &str = "   \
 pub(super) const RETRYING: &str = "   \
    - 2xx or 3xx: it is done.
    - An error with `\"retryable\": true`: wait, then send the same request with the same key again.
-   - An error with `\"retryable\": false` and `\"same_key\": true`: keep the key, and do what the table \
-above says.
+   - An error with `\"retryable\": false` and `\"same_key\": true`: keep the key, and do what its `detail` \
+and [unknown outcomes](#unknown-outcomes) say.
    - No response, 408, 425, 429, or another 5xx: wait, then send the same request with the same key \
 again.
    - Any other error: it is final. Correct the request, and send it with a new key.
