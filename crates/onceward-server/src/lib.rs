@@ -9,6 +9,7 @@
 //! | folder | contents |
 //! |---|---|
 //! | `cli` | the commands: arguments, processes, signals, output |
+//! | `contract` | what a configuration promises to the clients of the API |
 //! | [`gateway`] | `Idempotency-Key` in front of an HTTP service |
 //! | `claims`, `admin` | the claims API for workers, the admin API for operators |
 //! | `api` | what the two APIs share: tokens, JSON bodies, problems, retention |
@@ -25,6 +26,7 @@ mod backend;
 mod claims;
 pub mod cli;
 pub mod config;
+mod contract;
 mod error_chain;
 pub mod gateway;
 mod net;

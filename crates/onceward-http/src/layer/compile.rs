@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use http::header::HeaderName;
 use onceward_core::{
-    Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX, ScopePart,
+    Engine, InvalidPolicy, OnLapse, Policy, PolicyBuilder, SCOPE_PART_BYTES_MAX, ScopePart,
 };
 
 use super::operation::Operation;
@@ -83,29 +83,36 @@ fn check_pointer(pointer: &str) -> Result<(), InvalidPointer> {
 
 /// Returns the engine with the rules' own policy.
 fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
-    let mut policy = engine.policy().to_builder();
-    if let Some(ttl) = rules.ttl {
-        policy = policy.retention(ttl);
+    Ok(engine.with_policy(rules.policy(engine.policy())?))
+}
+
+impl Rules {
+    /// Returns the policy of an operation with these rules: `base` is the engine's.
+    pub fn policy(&self, base: &Policy) -> Result<Policy, InvalidPolicy> {
+        let mut policy = base.to_builder();
+        if let Some(ttl) = self.ttl {
+            policy = policy.retention(ttl);
+        }
+        if let Some(ttl) = self.reference.as_ref().and_then(|reference| reference.ttl) {
+            policy = policy.reference_retention(ttl);
+        }
+        if let Some(expiry) = self.expiry {
+            policy = policy.expiry(expiry);
+        }
+        if let Some(lease) = self.lease {
+            policy = policy.lease(lease);
+        }
+        let on_lapse = self.on_lapse.unwrap_or(base.on_lapse());
+        policy = policy.on_lapse(on_lapse);
+        policy = match self.in_progress {
+            InProgress::Wait(longest) => policy.wait(longest),
+            InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
+        };
+        if self.mode == Mode::Shadow {
+            policy = shadowing(policy, on_lapse);
+        }
+        policy.build()
     }
-    if let Some(ttl) = rules.reference.as_ref().and_then(|reference| reference.ttl) {
-        policy = policy.reference_retention(ttl);
-    }
-    if let Some(expiry) = rules.expiry {
-        policy = policy.expiry(expiry);
-    }
-    if let Some(lease) = rules.lease {
-        policy = policy.lease(lease);
-    }
-    let on_lapse = rules.on_lapse.unwrap_or(engine.policy().on_lapse());
-    policy = policy.on_lapse(on_lapse);
-    policy = match rules.in_progress {
-        InProgress::Wait(longest) => policy.wait(longest),
-        InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
-    };
-    if rules.mode == Mode::Shadow {
-        policy = shadowing(policy, on_lapse);
-    }
-    Ok(engine.with_policy(policy.build()?))
 }
 
 /// Changes a policy for shadow mode: claims give up early, because no request waits for them, and no

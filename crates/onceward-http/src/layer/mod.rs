@@ -77,7 +77,7 @@ impl OncewardLayer {
     ///
     /// A refusal to send to the client: the request has no valid tenant or caller.
     pub fn scope_of(&self, request: &Parts, operation: &str) -> Result<Scope, Problem> {
-        self.state.scope_sources.resolve(request, operation)
+        self.state.scope_sources.owner(request, operation)
     }
 }
 

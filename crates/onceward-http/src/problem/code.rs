@@ -59,6 +59,7 @@ pub enum Code {
 pub(super) struct Row {
     pub(super) code: &'static str,
     pub(super) status: StatusCode,
+    pub(super) other_status: Option<StatusCode>,
     pub(super) title: &'static str,
     pub(super) detail: &'static str,
     pub(super) retryable: bool,
@@ -66,12 +67,17 @@ pub(super) struct Row {
 }
 
 const fn row(code: &'static str, status: StatusCode, title: &'static str) -> Row {
-    Row { code, status, title, detail: "", retryable: false, same_key: false }
+    Row { code, status, other_status: None, title, detail: "", retryable: false, same_key: false }
 }
 
 impl Row {
     const fn detail(self, detail: &'static str) -> Self {
         Self { detail, ..self }
+    }
+
+    /// A second status that refusals with this code can have.
+    const fn or(self, status: StatusCode) -> Self {
+        Self { other_status: Some(status), ..self }
     }
 
     /// The same request with the same key can succeed later.
@@ -121,6 +127,11 @@ impl Code {
     /// The HTTP status, unless a setting changes it.
     pub const fn status(self) -> StatusCode {
         self.row().status
+    }
+
+    /// A second status, for a special case that `docs/errors.md` describes.
+    pub const fn other_status(self) -> Option<StatusCode> {
+        self.row().other_status
     }
 
     /// A summary of the code.
@@ -186,12 +197,14 @@ impl Code {
                 "INVALID_CREDENTIALS",
                 StatusCode::UNAUTHORIZED,
                 "The credentials are missing or not valid",
-            ),
+            )
+            .or(StatusCode::FORBIDDEN),
             Self::InvalidBody => row(
                 "INVALID_REQUEST_BODY",
                 StatusCode::BAD_REQUEST,
                 "The request body did not arrive whole",
             )
+            .or(StatusCode::REQUEST_TIMEOUT)
             .detail("Nothing was executed. Send the request again with the same key.")
             .retry(),
             Self::KeyReused => row(
@@ -205,10 +218,12 @@ impl Code {
                 StatusCode::FORBIDDEN,
                 "The idempotency key was used with other credentials",
             )
+            .or(StatusCode::UNAUTHORIZED)
             .detail(
                 "Nothing was executed. Retry with the credentials of the first request; a new key \
-                 would run it a second time. Where credentials change between attempts, the \
-                 service has to name its callers in another way (scope.caller).",
+                 would run it a second time. If credentials change between attempts, the operator \
+                 of this API has to identify callers by something that stays the same \
+                 (scope.caller).",
             )
             .same_key(),
             Self::InvalidReference => row(
@@ -234,6 +249,7 @@ impl Code {
                 StatusCode::CONFLICT,
                 "It is not known whether the operation took place",
             )
+            .or(StatusCode::INTERNAL_SERVER_ERROR)
             .detail(
                 "Keep this key: the same request with it never runs a second time, and one with a \
                  new key could. Look at the operation, or look its resource up.",
@@ -277,6 +293,7 @@ impl Code {
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "The operation failed and was rolled back",
             )
+            .or(StatusCode::SERVICE_UNAVAILABLE)
             .detail("Nothing has changed. Send the same request with the same key again.")
             .retry(),
             Self::RequestTooLarge => row(
@@ -289,6 +306,7 @@ impl Code {
                 StatusCode::NOT_FOUND,
                 "There is no such operation",
             )
+            .or(StatusCode::METHOD_NOT_ALLOWED)
             .detail("It was never begun, its record has expired, or it belongs to another caller."),
         }
     }

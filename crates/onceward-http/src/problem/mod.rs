@@ -70,9 +70,17 @@ impl Problem {
         ))
     }
 
-    /// Sets another status.
+    /// Sets another status: the code's second one, or the `mismatch_status` of the rules.
     #[must_use]
     pub fn status(mut self, status: StatusCode) -> Self {
+        let row = self.0.code.row();
+        debug_assert!(
+            self.0.code == Code::KeyReused
+                || status == row.status
+                || row.other_status == Some(status),
+            "the table of codes has no status {status} for {}",
+            row.code
+        );
         self.0.status = status;
         self
     }
@@ -96,8 +104,8 @@ impl Problem {
     pub fn being_resolved(mut self, delay: Duration) -> Self {
         self.0.retryable = true;
         self.retry_after(delay).detail(
-            "Send the same request with the same key again, after the delay: a resolver is looking \
-             for the outcome. A new key could run the request a second time.",
+            "Send the same request with the same key again, after the delay: the outcome is being \
+             looked up. A new key could run the request a second time.",
         )
     }
 

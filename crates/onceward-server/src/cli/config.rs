@@ -1,4 +1,7 @@
-//! `onceward config`: check a file, print the reference, explain a setting.
+//! `onceward config`: check a file, print the reference, explain a setting, write the contract with
+//! clients.
+
+mod contract;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -6,12 +9,14 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use super::failure::Failure;
 use super::process::runtime;
 use super::{exit, exit_with};
 use crate::config::{self, Config, changes, lint};
 use crate::gateway::Gateway;
 use crate::resolver::ProbeError;
 use crate::telemetry;
+use contract::ContractArgs;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
@@ -52,6 +57,7 @@ pub(super) enum ConfigCommand {
         /// A setting or a section; by default, all settings
         setting: Option<String>,
     },
+    Contract(ContractArgs),
 }
 
 impl ConfigCommand {
@@ -69,6 +75,9 @@ impl ConfigCommand {
                 ExitCode::SUCCESS
             }
             Self::Explain { setting } => exit(explain(setting.as_deref().unwrap_or_default())),
+            Self::Contract(args) => {
+                args.execute().map_or_else(Failure::exit, |()| ExitCode::SUCCESS)
+            }
         }
     }
 }

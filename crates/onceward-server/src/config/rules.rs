@@ -25,6 +25,12 @@ macro_rules! settings {
             $($(#[$doc])* pub $field: Option<$type>,)*
         }
 
+        impl RuleSettings {
+            /// The names of all settings.
+            #[cfg(test)]
+            pub(crate) const NAMES: &'static [&'static str] = &[$(stringify!($field),)*];
+        }
+
         /// A protected operation, with its own settings.
         #[derive(Debug, Clone, Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -51,12 +57,17 @@ macro_rules! settings {
 }
 
 impl Operation {
-    /// Returns the layer's operation. It requires a key unless a setting says otherwise.
-    pub(crate) fn protected(&self, defaults: &RuleSettings) -> onceward_http::Operation {
+    /// Returns the layer's rules. They require a key unless a setting says otherwise.
+    pub(crate) fn rules(&self, defaults: &RuleSettings) -> Rules {
         let mut rules = self.settings(defaults).rules();
         rules.required = self.required.or(defaults.required).unwrap_or(true);
+        rules
+    }
+
+    /// Returns the layer's operation.
+    pub(crate) fn protected(&self, defaults: &RuleSettings) -> onceward_http::Operation {
         let operation = onceward_http::Operation::new(self.method.0.clone(), &*self.route);
-        let operation = operation.rules(rules);
+        let operation = operation.rules(self.rules(defaults));
         match &self.name {
             Some(name) => operation.named(name),
             None => operation,

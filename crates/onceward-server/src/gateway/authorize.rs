@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use http::uri::PathAndQuery;
 use http::{Method, Request, Response, StatusCode, Uri};
-use onceward_http::{ProblemDetails, ProblemFormat};
+use onceward_http::{Code, ProblemDetails, ProblemFormat};
 use tokio::time::timeout;
 
 use super::headers;
 use super::loop_detection::LoopDetector;
-use super::problem::respond;
+use super::problem::{GatewayCode, respond};
 use super::proxy::ResponseBody;
 use super::snapshot::ConfigSnapshot;
 use crate::config::Authorization;
@@ -59,8 +59,7 @@ impl Authorizer {
         match response.status() {
             status if status.is_success() => Ok(()),
             status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                let mut refused =
-                    self.problem(status, "INVALID_CREDENTIALS", "The request is not allowed");
+                let mut refused = self.refused(status);
                 if let Some(how) = response.headers().get(WWW_AUTHENTICATE) {
                     refused.headers_mut().insert(WWW_AUTHENTICATE, how.clone());
                 }
@@ -100,22 +99,15 @@ impl Authorizer {
 
 impl Authorizer {
     fn unavailable(&self) -> Box<Response<ResponseBody>> {
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let title = "Authorization is unavailable";
-        self.problem(status, "AUTHORIZATION_UNAVAILABLE", title)
+        Box::new(respond(&GatewayCode::AuthorizationUnavailable.details(), &self.format))
     }
 
-    fn problem(
-        &self,
-        status: StatusCode,
-        code: &'static str,
-        title: &str,
-    ) -> Box<Response<ResponseBody>> {
-        let (detail, retryable) = ("Nothing was executed.", status.is_server_error());
+    /// The refusal of a request that the authorization service does not allow.
+    fn refused(&self, status: StatusCode) -> Box<Response<ResponseBody>> {
+        let (code, title) = (Code::InvalidCredentials.as_str(), "The request is not allowed");
         let problem = ProblemDetails {
-            retryable,
             same_key: true,
-            ..ProblemDetails::new(status, code, title, detail)
+            ..ProblemDetails::new(status, code, title, "Nothing was executed.")
         };
         Box::new(respond(&problem, &self.format))
     }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use http_body::Body;
 use onceward_http::ProblemDetails;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::problem::GatewayCode;
 
 /// The memory for bodies, counted in KiB.
 #[derive(Clone)]
@@ -33,21 +34,9 @@ impl BodyBudget {
         let bytes = if bytes > bytes_max { 0 } else { bytes };
         let kibibytes = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
         let part = Arc::clone(&self.0).try_acquire_many_owned(kibibytes);
-        part.map(|part| ReservedBody { _part: part }).map_err(|_| FULL)
+        part.map(|part| ReservedBody { _part: part }).map_err(|_| GatewayCode::Busy.details())
     }
 }
-
-const FULL: ProblemDetails<'static> = ProblemDetails {
-    retryable: true,
-    same_key: true,
-    ..ProblemDetails::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "GATEWAY_BUSY",
-        "The gateway is busy",
-        "Too many large requests are being read. Nothing was executed; send it again with the \
-             same key.",
-    )
-};
 
 #[cfg(test)]
 mod tests {

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::{Method, StatusCode};
+use http::Method;
 use onceward_http::ProblemDetails;
 
 use super::listener::{Shutdown, Stop};
+use super::problem::GatewayCode;
 
 /// Returns when running requests must be answered without their upstream.
 pub(super) async fn cut_off(mut stop: Stop) {
@@ -34,23 +35,16 @@ impl RunningRequest {
 
     /// The response.
     pub(super) fn problem(&self) -> ProblemDetails<'static> {
-        let protected = self.protected.load(Ordering::Relaxed);
-        let detail = if protected {
-            "The gateway stopped before the service had answered. The operation may have been \
-             executed. Send the same request again with the same key to get its outcome."
-        } else {
-            "The gateway stopped before the service had answered. The request may have been \
-             executed."
-        };
+        let protected = GatewayCode::Stopping.details();
+        if self.protected.load(Ordering::Relaxed) {
+            return protected;
+        }
         ProblemDetails {
-            retryable: protected || self.idempotent,
-            same_key: protected,
-            ..ProblemDetails::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "GATEWAY_STOPPING",
-                "The gateway is stopping",
-                detail,
-            )
+            retryable: self.idempotent,
+            same_key: false,
+            detail: "The gateway stopped before the service had answered. The request may have \
+                     been executed.",
+            ..protected
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Detects requests that come back to the gateway.
 
-use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use onceward_http::ProblemDetails;
 use uuid::Uuid;
 
 use super::headers::append;
+use super::problem::GatewayCode;
 use onceward_core::log::LogThrottle;
 
 /// The gateways that a request has passed, like `Via`. It is a separate header because `Via` changes
@@ -50,20 +50,9 @@ impl LoopDetector {
                  of region.gateways leads to it, perhaps through another gateway or a load balancer"
             );
         }
-        Err(LOOP)
+        Err(GatewayCode::Loop.details())
     }
 }
-
-const LOOP: ProblemDetails<'static> = ProblemDetails {
-    same_key: true,
-    ..ProblemDetails::new(
-        StatusCode::LOOP_DETECTED,
-        "LOOP_DETECTED",
-        "The request came back to the gateway",
-        "An address that the gateway forwards to leads back to the gateway. The request was not \
-         forwarded again.",
-    )
-};
 
 #[cfg(test)]
 mod tests {

@@ -69,6 +69,7 @@ use snapshot::{ConfigSnapshot, GatewayState, api_settings};
 use worker::Worker;
 
 pub use error::{ReloadError, StartError};
+pub(crate) use problem::GatewayCode;
 pub use snapshot::SnapshotError;
 
 /// A running gateway.

@@ -2,20 +2,16 @@
 
 use http::header::HOST;
 use http::uri::Authority;
-use http::{Method, Request, StatusCode, Version};
-
+use http::{Method, Request, Version};
 use onceward_http::ProblemDetails;
+
+use super::problem::GatewayCode;
 
 /// Refuses CONNECT, and requests without exactly one valid host: the gateway and the service could
 /// read such a request differently.
 pub(super) fn check<B>(request: &Request<B>) -> Result<(), ProblemDetails<'static>> {
     if request.method() == Method::CONNECT {
-        return Err(ProblemDetails {
-            status: StatusCode::METHOD_NOT_ALLOWED,
-            code: "METHOD_NOT_ALLOWED",
-            title: "Method not allowed",
-            ..invalid_target("CONNECT is not served.")
-        });
+        return Err(GatewayCode::MethodNotAllowed.details());
     }
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -42,13 +38,5 @@ pub(super) fn has_parent_segment(path: &str) -> bool {
 
 /// The problem for an ambiguous or invalid target.
 pub(super) fn invalid_target(detail: &str) -> ProblemDetails<'_> {
-    ProblemDetails {
-        same_key: true,
-        ..ProblemDetails::new(
-            StatusCode::BAD_REQUEST,
-            "INVALID_TARGET",
-            "The request target is invalid",
-            detail,
-        )
-    }
+    ProblemDetails { detail, ..GatewayCode::InvalidTarget.details() }
 }

@@ -3,9 +3,9 @@
 use http::uri::Authority;
 use http::{Response, StatusCode};
 use onceward_core::{OperationId, UnknownCause};
-use onceward_http::{Fate, ProblemDetails, ProblemFormat};
+use onceward_http::{Code, Fate, ProblemDetails, ProblemFormat};
 
-use super::problem::respond;
+use super::problem::{GatewayCode, respond};
 use super::proxy::ResponseBody;
 use super::request_target;
 use crate::net::{BrokenRequest, SendError, Sent, TooSlow};
@@ -56,19 +56,24 @@ impl Undelivered {
                 refused.extensions_mut().insert(Fate::NothingHappened);
                 return refused;
             }
-            Self::TooSlow => return respond(&TOO_SLOW, format),
+            Self::TooSlow => return respond(&GatewayCode::TooSlow.details(), format),
             Self::Broken => return respond(&BROKEN, format),
-            Self::NotSent => (NOT_SENT, Fate::NothingHappened, None),
-            Self::Cut => (CUT, Fate::Unknown, Some(UnknownCause::Cut)),
-            Self::Late => (LATE, Fate::Unknown, Some(UnknownCause::Timeout)),
+            Self::NotSent => {
+                (GatewayCode::UpstreamUnreachable.details(), Fate::NothingHappened, None)
+            }
+            Self::Cut => {
+                let cut = GatewayCode::UpstreamUnanswered.details();
+                (cut, Fate::Unknown, Some(UnknownCause::Cut))
+            }
+            Self::Late => (late(), Fate::Unknown, Some(UnknownCause::Timeout)),
             Self::SwitchedProtocols => {
                 let status = StatusCode::SWITCHING_PROTOCOLS.as_u16();
-                (SWITCHED, Fate::Unknown, Some(UnknownCause::Status(status)))
+                (switched(), Fate::Unknown, Some(UnknownCause::Status(status)))
             }
         };
         // A request that may have been executed must be retried with the same key; one that was not
         // sent may be.
-        let same_key = problem.same_key || operation.is_some();
+        let same_key = problem.retryable || operation.is_some();
         let problem = ProblemDetails { same_key, operation_id: operation, ..problem };
         let mut response = respond(&problem, format);
         response.extensions_mut().insert(fate);
@@ -79,50 +84,26 @@ impl Undelivered {
     }
 }
 
-const TOO_SLOW: ProblemDetails<'static> = ProblemDetails::new(
-    StatusCode::REQUEST_TIMEOUT,
-    "REQUEST_TOO_SLOW",
-    "The request is too slow",
-    "The request body did not arrive in time. The service may have received the beginning of it.",
-);
-
 const BROKEN: ProblemDetails<'static> = ProblemDetails::new(
-    StatusCode::BAD_REQUEST,
-    "INVALID_REQUEST_BODY",
-    "The request body did not arrive whole",
+    Code::InvalidBody.status(),
+    Code::InvalidBody.as_str(),
+    Code::InvalidBody.title(),
     "The request body ended early, or its chunks are malformed. The service may have received \
              the beginning of it.",
 );
 
-const NOT_SENT: ProblemDetails<'static> = ProblemDetails {
-    retryable: true,
-    same_key: true,
-    ..ProblemDetails::new(
-        StatusCode::BAD_GATEWAY,
-        "UPSTREAM_UNREACHABLE",
-        NO_ANSWER,
-        "The service behind the gateway could not be reached. The request was not sent to it.",
-    )
-};
+fn late() -> ProblemDetails<'static> {
+    ProblemDetails {
+        status: StatusCode::GATEWAY_TIMEOUT,
+        detail: "The service behind the gateway did not answer in time. The request may have been \
+                 executed.",
+        ..GatewayCode::UpstreamUnanswered.details()
+    }
+}
 
-const CUT: ProblemDetails<'static> = unanswered(
-    StatusCode::BAD_GATEWAY,
-    "The request was sent to the service behind the gateway, and no complete response came back. \
-     It may have been executed.",
-);
-
-const LATE: ProblemDetails<'static> = unanswered(
-    StatusCode::GATEWAY_TIMEOUT,
-    "The service behind the gateway did not answer in time. The request may have been executed.",
-);
-
-const SWITCHED: ProblemDetails<'static> = unanswered(
-    StatusCode::BAD_GATEWAY,
-    "The upstream switched protocols without an upgrade request.",
-);
-
-const NO_ANSWER: &str = "The service did not answer";
-
-const fn unanswered(status: StatusCode, detail: &'static str) -> ProblemDetails<'static> {
-    ProblemDetails::new(status, "UPSTREAM_UNANSWERED", NO_ANSWER, detail)
+fn switched() -> ProblemDetails<'static> {
+    ProblemDetails {
+        detail: "The upstream switched protocols without an upgrade request.",
+        ..GatewayCode::UpstreamUnanswered.details()
+    }
 }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use http::header::{HeaderValue, LOCATION};
 use http::{Response, StatusCode, Uri};
-use onceward_http::{ProblemDetails, ProblemFormat};
+use onceward_http::{Code, ProblemDetails, ProblemFormat};
 
 use super::OtherRegion;
 use crate::config::{HomeSource, Region};
-use crate::gateway::problem::respond;
+use crate::gateway::problem::{GatewayCode, respond};
 use crate::gateway::proxy::ResponseBody;
 use crate::gateway::request_target;
 use crate::gateway::undelivered::Undelivered;
@@ -90,16 +90,8 @@ impl Refusals {
             "Nothing was executed. Its home is the region {name}, and this gateway is of {own}: \
              send the same request with the same key there. A new key could run it a second time."
         );
-        let problem = ProblemDetails {
-            same_key: true,
-            region: Some(name),
-            ..ProblemDetails::new(
-                StatusCode::MISDIRECTED_REQUEST,
-                "IDEMPOTENCY_KEY_OF_ANOTHER_REGION",
-                "The idempotency key belongs to another region",
-                &detail,
-            )
-        };
+        let code = GatewayCode::OtherRegion.details();
+        let problem = ProblemDetails { region: Some(name), detail: &detail, ..code };
         let mut refused = respond(&problem, &self.format);
         let base = gateway.0.to_string();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
@@ -118,12 +110,7 @@ impl Refusals {
             "Nothing was executed here. {how} The regions are {regions}. If an attempt was made \
              before keys had regions, look its outcome up first: a new key could run it again."
         );
-        let problem = ProblemDetails::new(
-            StatusCode::BAD_REQUEST,
-            "IDEMPOTENCY_KEY_WITHOUT_REGION",
-            "The idempotency key names no region",
-            &detail,
-        );
+        let problem = ProblemDetails { detail: &detail, ..GatewayCode::NoRegion.details() };
         respond(&problem, &self.format)
     }
 
@@ -134,15 +121,7 @@ impl Refusals {
             "Nothing was executed here. {how} The regions are {regions}. If the region exists, add \
              it to region.gateways and send the same request with the same key again."
         );
-        let problem = ProblemDetails {
-            same_key: true,
-            ..ProblemDetails::new(
-                StatusCode::BAD_REQUEST,
-                "IDEMPOTENCY_KEY_OF_UNKNOWN_REGION",
-                "The idempotency key names an unknown region",
-                &detail,
-            )
-        };
+        let problem = ProblemDetails { detail: &detail, ..GatewayCode::UnknownRegion.details() };
         respond(&problem, &self.format)
     }
 
@@ -157,41 +136,31 @@ impl Refusals {
         region: &OtherRegion,
         undelivered: &Undelivered,
     ) -> Response<ResponseBody> {
-        let (status, code, title, what) = match undelivered {
+        let (problem, what) = match undelivered {
             Undelivered::InvalidTarget(why) => {
                 return respond(&request_target::invalid_target(why), &self.format);
             }
             Undelivered::NotSent => (
-                StatusCode::BAD_GATEWAY,
-                "HOME_REGION_UNREACHABLE",
-                "The home region of the idempotency key cannot be reached",
+                GatewayCode::HomeUnreachable.details(),
                 "Nothing was executed: the request was not sent.",
             ),
             Undelivered::TooSlow => (
-                StatusCode::REQUEST_TIMEOUT,
-                "REQUEST_TOO_SLOW",
-                "The request is too slow",
+                GatewayCode::TooSlow.details(),
                 "The request body did not arrive in time, and its home region executes only whole \
                  requests.",
             ),
             Undelivered::Broken => (
-                StatusCode::BAD_REQUEST,
-                "INVALID_REQUEST_BODY",
-                "The request body did not arrive whole",
+                broken(),
                 "The request body ended early, or its chunks are malformed, and its home region \
                  executes only whole requests.",
             ),
             Undelivered::Late => (
-                StatusCode::GATEWAY_TIMEOUT,
-                UNANSWERED,
-                UNANSWERED_TITLE,
+                ProblemDetails { status: StatusCode::GATEWAY_TIMEOUT, ..unanswered() },
                 "The request was forwarded, and there was no response in time. It may have been \
                  executed.",
             ),
             Undelivered::Cut | Undelivered::SwitchedProtocols => (
-                StatusCode::BAD_GATEWAY,
-                UNANSWERED,
-                UNANSWERED_TITLE,
+                unanswered(),
                 "The request was forwarded, and no complete response came back. It may have been \
                  executed.",
             ),
@@ -205,14 +174,21 @@ impl Refusals {
             retryable: true,
             same_key: true,
             region: Some(&region.name),
-            ..ProblemDetails::new(status, code, title, &detail)
+            detail: &detail,
+            ..problem
         };
         respond(&problem, &self.format)
     }
 }
 
-const UNANSWERED: &str = "HOME_REGION_UNANSWERED";
-const UNANSWERED_TITLE: &str = "The home region of the idempotency key did not answer";
+const fn unanswered() -> ProblemDetails<'static> {
+    GatewayCode::HomeUnanswered.details()
+}
+
+const fn broken() -> ProblemDetails<'static> {
+    let code = Code::InvalidBody;
+    ProblemDetails::new(code.status(), code.as_str(), code.title(), "")
+}
 
 /// The refusal of a request that another gateway has forwarded although it does not belong here.
 pub(super) fn misrouted(why: &Misrouted<'_>, format: &ProblemFormat) -> Response<ResponseBody> {
@@ -220,14 +196,6 @@ pub(super) fn misrouted(why: &Misrouted<'_>, format: &ProblemFormat) -> Response
         "{} Nothing was executed. The operator has to correct the configuration; keep the key.",
         why.why()
     );
-    let problem = ProblemDetails {
-        same_key: true,
-        ..ProblemDetails::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "REGION_MISROUTED",
-            "The request was forwarded to the wrong region",
-            &detail,
-        )
-    };
+    let problem = ProblemDetails { detail: &detail, ..GatewayCode::RegionMisrouted.details() };
     respond(&problem, format)
 }
