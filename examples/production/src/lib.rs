@@ -3,6 +3,7 @@
 mod orders;
 mod serve;
 mod settings;
+mod store;
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use onceward_http::{InvalidLayer, Onceward, ReplayRules, ReplayStatus, Rules, So
 pub use orders::{Order, Orders};
 pub use serve::{serve, stop_signal};
 pub use settings::{InvalidSetting, Settings};
+pub use store::{InvalidStore, StoreSetting};
 
 /// Builds the engine. Only the caller depends on a specific store.
 pub fn engine(store: Arc<dyn FullStore>, settings: &Settings) -> Result<Engine, InvalidPolicy> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use example_production::{Orders, Settings, app, engine, serve, stop_signal};
-use onceward::{MemoryStore, Sweeper, SystemAmbient};
+use onceward::{Sweeper, SystemAmbient};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -14,7 +14,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{}", with_causes(error.as_ref()));
             ExitCode::FAILURE
         }
     }
@@ -22,9 +22,7 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<(), Box<dyn Error>> {
     let settings = Settings::from_env()?;
-    // Replace this line to use another store. Records in memory belong to this process: they are
-    // lost at a restart, and a second instance does not see them.
-    let store = Arc::new(MemoryStore::new());
+    let store = settings.store.open().await?;
     tokio::spawn(Sweeper::new(store.clone(), Arc::new(SystemAmbient::new())).run());
 
     let invalid = |why| format!("invalid ONCEWARD_TTL or ONCEWARD_LEASE: {why}");
@@ -32,8 +30,22 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let app = app(engine.clone(), Orders::default(), &settings)?;
     let stop = stop_signal()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
-    println!("listening on http://{}", listener.local_addr()?);
+    println!("listening on http://{} with {}", listener.local_addr()?, settings.store);
     let drained = serve(listener, app, engine, settings.drain_max, stop).await;
     println!("stopped: {drained:?}");
     Ok(())
+}
+
+/// An error and its causes on one line. A cause that the text already contains is left out.
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = cause.source();
+    }
+    text
 }

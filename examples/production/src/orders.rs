@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
@@ -39,12 +41,21 @@ pub struct Order {
 pub(crate) struct Tenant(Uuid);
 
 impl<S: Sync> FromRequestParts<S> for Tenant {
-    type Rejection = (StatusCode, &'static str);
+    type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let tenant = parts.headers.get("x-tenant-id").and_then(|value| value.to_str().ok());
         let tenant = tenant.and_then(|tenant| tenant.parse().ok()).map(Tenant);
-        tenant.ok_or((StatusCode::BAD_REQUEST, "X-Tenant-ID must be a UUID"))
+        tenant.ok_or(Refusal(StatusCode::BAD_REQUEST, "INVALID_TENANT"))
+    }
+}
+
+/// Error response with a code, which the record of the request has too.
+pub(crate) struct Refusal(StatusCode, &'static str);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "code": self.1 }))).into_response()
     }
 }
 
@@ -71,12 +82,12 @@ pub(crate) async fn cancel(
     State(orders): State<Orders>,
     Tenant(tenant): Tenant,
     Path(id): Path<Uuid>,
-) -> Result<Json<Order>, (StatusCode, &'static str)> {
+) -> Result<Json<Order>, Refusal> {
     let mut orders = orders.lock().await;
     let order = orders.iter_mut().find(|order| order.id == id && order.tenant_id == tenant);
-    let order = order.ok_or((StatusCode::NOT_FOUND, "order not found"))?;
+    let order = order.ok_or(Refusal(StatusCode::NOT_FOUND, "ORDER_NOT_FOUND"))?;
     if order.status == "cancelled" {
-        return Err((StatusCode::CONFLICT, "the order is already cancelled"));
+        return Err(Refusal(StatusCode::CONFLICT, "ORDER_ALREADY_CANCELLED"));
     }
     order.status = "cancelled";
     Ok(Json(order.clone()))

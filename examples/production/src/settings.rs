@@ -3,11 +3,15 @@
 use std::env;
 use std::time::Duration;
 
+use crate::store::{InvalidStore, StoreSetting};
+
 /// Settings of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `PORT`; 0 uses a free port.
     pub port: u16,
+    /// `ONCEWARD_STORE` and `ONCEWARD_KEY_PREFIX`.
+    pub store: StoreSetting,
     /// `ONCEWARD_TTL`: how long responses are stored and replayed.
     pub ttl: Duration,
     /// `ONCEWARD_LEASE`: how long a crash stays unnoticed. Does not limit running handlers.
@@ -22,6 +26,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             port: 8083,
+            store: StoreSetting::default(),
             ttl: Duration::from_secs(24 * 3600),
             lease: Duration::from_secs(30),
             response_max_bytes: 10 * 1024 * 1024,
@@ -31,7 +36,7 @@ impl Default for Settings {
 }
 
 /// Error of an environment variable.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum InvalidSetting {
     /// The value is invalid.
     #[error("{name} is {value:?}; it must be {expected}")]
@@ -43,11 +48,14 @@ pub enum InvalidSetting {
         /// Description of valid values.
         expected: &'static str,
     },
+    /// The store's URL or key prefix is invalid. The URL is not shown, as it may contain a password.
+    #[error(transparent)]
+    Store(#[from] InvalidStore),
     /// The variable is not a setting. An error, because a typo would otherwise leave the default in
     /// place unnoticed.
     #[error(
-        "{0} is not a setting; the settings are PORT, ONCEWARD_TTL, ONCEWARD_LEASE, \
-         ONCEWARD_MAX_RESPONSE_BYTES and ONCEWARD_DRAIN"
+        "{0} is not a setting; the settings are PORT, ONCEWARD_STORE, ONCEWARD_KEY_PREFIX, \
+         ONCEWARD_TTL, ONCEWARD_LEASE, ONCEWARD_MAX_RESPONSE_BYTES and ONCEWARD_DRAIN"
     )]
     Unknown(String),
 }
@@ -68,8 +76,17 @@ impl Settings {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, InvalidSetting> {
         let mut settings = Self::default();
+        let (mut store, mut key_prefix) = (None, None);
         for (name, value) in variables {
             let expected = match name.as_str() {
+                "ONCEWARD_STORE" => {
+                    store = Some(value);
+                    continue;
+                }
+                "ONCEWARD_KEY_PREFIX" => {
+                    key_prefix = Some(value);
+                    continue;
+                }
                 "PORT" => assign(&mut settings.port, value.parse().ok(), PORT),
                 "ONCEWARD_TTL" => assign(&mut settings.ttl, duration(&value), DURATION),
                 "ONCEWARD_LEASE" => assign(&mut settings.lease, duration(&value), DURATION),
@@ -83,6 +100,10 @@ impl Settings {
                 _ => Ok(()),
             };
             expected.map_err(|expected| InvalidSetting::Value { name, value, expected })?;
+        }
+        if store.is_some() || key_prefix.is_some() {
+            let store = store.as_deref().unwrap_or("memory");
+            settings.store = StoreSetting::new(store, key_prefix.as_deref())?;
         }
         Ok(settings)
     }
@@ -165,6 +186,9 @@ mod tests {
         assert!(read("PORT", "65536").unwrap_err().starts_with("PORT is \"65536\""));
         let error = read("ONCEWARD_MAX_RESPONSE_BYTES", "10MB").unwrap_err();
         assert!(error.contains("ONCEWARD_MAX_RESPONSE_BYTES is \"10MB\""), "{error}");
+        let error = read("ONCEWARD_KEY_PREFIX", "order:").unwrap_err();
+        assert!(error.starts_with("ONCEWARD_KEY_PREFIX is set, but"), "{error}");
+        assert!(read("ONCEWARD_STORE", "").unwrap_err().starts_with("ONCEWARD_STORE: "));
         assert!(read("ONCEWARD_TLT", "1h").unwrap_err().starts_with("ONCEWARD_TLT is not"));
     }
 }
