@@ -137,7 +137,7 @@ impl fmt::Display for StoreSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a {}: store", self.scheme)?;
         match &self.key_prefix {
-            Some(KeyPrefix(prefix)) => write!(f, " with the keys {prefix}:*"),
+            Some(KeyPrefix(prefix)) => write!(f, " (keys {prefix}:*)"),
             None => Ok(()),
         }
     }

@@ -102,7 +102,7 @@ mod postgres {
 
     #[test]
     fn a_wrong_url_is_refused() {
-        assert_refused("postgres://orders:canary@localhost:many/orders", "");
+        assert_refused("postgres://orders:canary@localhost:many/orders", "option `port`");
         assert_refused("postgres://orders:canary?canary@localhost", "written `%3F`");
         assert_refused("postgres://orders:canary@localhost/orders?schema=A", "the option `schema`");
     }
@@ -117,6 +117,14 @@ mod postgres {
         let Some(server) = onceward_services::postgres() else { return };
         let url = format!("postgres://postgres:canary@{}/missing", server.address());
         assert_refused(&url, "database \"missing\" does not exist");
+    }
+
+    /// The README recommends `migrate=false` against instances with another schema.
+    #[test]
+    fn a_schema_without_tables_is_refused_where_they_are_not_created() {
+        let Some(server) = onceward_services::postgres() else { return };
+        let url = format!("{}?schema=typo&migrate=false", server.url());
+        assert_refused(&url, "the schema `typo` has version 0");
     }
 
     #[test]
