@@ -22,8 +22,8 @@ async fn under_different_prefixes_a_key_is_executed_twice() {
 async fn with_empty_refuse_an_instance_with_another_prefix_does_not_start() {
     let Some(store) = test_store::redis() else { return };
     store.settings().store.open().await.unwrap();
-    let variables = store.variables();
-    let (url, prefix) = (format!("{}?empty=refuse", variables[0].1), variables[1].1);
+    let [(_, url), (_, prefix)] = store.variables()[..] else { panic!("two variables") };
+    let url = format!("{url}?empty=refuse");
     StoreSetting::new(&url, Some(prefix)).unwrap().open().await.unwrap();
     let wrong = StoreSetting::new(&url, Some("typo:")).unwrap().open().await;
     let error = wrong.err().expect("no store has this prefix").to_string();

@@ -2,10 +2,13 @@
 
 mod contract;
 mod instance;
-mod instances;
 #[cfg(feature = "redis")]
 mod key_prefix;
+#[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
+mod restart;
 mod test_store;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod two_instances;
 
 /// Runs scenarios as tests on a store. A test is skipped where the store's server is missing.
 macro_rules! on {
@@ -48,16 +51,16 @@ macro_rules! all_on {
 
 all_on!(memory);
 #[cfg(feature = "embedded")]
-all_on!(embedded, instances::a_killed_instance_replays_after_its_restart);
+all_on!(embedded, restart::a_killed_instance_replays_after_its_restart);
 #[cfg(feature = "redis")]
 all_on!(
     redis,
-    instances::of_twenty_over_two_instances_one_creates_and_all_others_conflict,
-    instances::a_killed_instance_replays_after_its_restart,
+    two_instances::of_twenty_over_two_instances_one_creates_and_all_others_conflict,
+    restart::a_killed_instance_replays_after_its_restart,
 );
 #[cfg(feature = "postgres")]
 all_on!(
     postgres,
-    instances::of_twenty_over_two_instances_one_creates_and_all_others_conflict,
-    instances::a_killed_instance_replays_after_its_restart,
+    two_instances::of_twenty_over_two_instances_one_creates_and_all_others_conflict,
+    restart::a_killed_instance_replays_after_its_restart,
 );

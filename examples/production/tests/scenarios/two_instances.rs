@@ -1,14 +1,12 @@
-//! Several instances on one store, and one after the other.
+//! Two instances on one store.
 
 use example_production::Orders;
-use example_walk::{App, Program};
 use tokio::task::JoinSet;
 
 use crate::instance::{ORDER, TENANT, create, instance};
 use crate::test_store::TestStore;
 
 /// The first request waits for the database until all others have their response.
-#[cfg(any(feature = "postgres", feature = "redis"))]
 pub(crate) async fn of_twenty_over_two_instances_one_creates_and_all_others_conflict(
     store: &TestStore,
 ) {
@@ -34,22 +32,4 @@ pub(crate) async fn of_twenty_over_two_instances_one_creates_and_all_others_conf
         assert_eq!((replay.status, replay.replayed(), &replay.body), (200, true, &winner.body));
     }
     assert_eq!(orders.lock().await.len(), 1);
-}
-
-/// The order itself was in the memory of the killed instance, so a second one would get another id.
-#[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
-pub(crate) async fn a_killed_instance_replays_after_its_restart(store: &TestStore) {
-    let start = || {
-        let variables = [&store.variables()[..], &[("PORT", "0")]].concat();
-        let program = Program::start(env!("CARGO_BIN_EXE_example-production"), &variables);
-        let app = App::at(&program.address());
-        (program, app)
-    };
-    let (mut program, app) = start();
-    let created = create(&app, TENANT, "order-123", ORDER).await;
-    assert_eq!(created.status, 201);
-    program.kill();
-    let (_program, app) = start();
-    let replay = create(&app, TENANT, "order-123", ORDER).await;
-    assert_eq!((replay.status, replay.replayed(), replay.body), (200, true, created.body));
 }
