@@ -18,7 +18,7 @@ pub use serve::{serve, stop_signal};
 pub use settings::{InvalidSetting, Settings};
 pub use store::{InvalidStore, StoreSetting};
 
-/// Builds the engine. Only the caller depends on a specific store.
+/// Builds the engine on a store, whichever it is.
 pub fn engine(store: Arc<dyn FullStore>, settings: &Settings) -> Result<Engine, InvalidPolicy> {
     let policy = Policy::builder().retention(settings.ttl).lease(settings.lease).build()?;
     Ok(Engine::builder(store).policy(policy).build())

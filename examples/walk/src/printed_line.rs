@@ -26,11 +26,10 @@ impl PrintedLine {
         let Some((first, rest)) = self.0.split_once(ANY) else { return line == self.0 };
         let (middle, last) = rest.rsplit_once(ANY).unwrap_or(("", rest));
         let inside = line.strip_prefix(first).and_then(|line| line.strip_suffix(last));
-        let after = |line: &'_ str, part: &str| Some(line.find(part)? + part.len());
-        let found = inside.and_then(|inside| {
-            middle.split(ANY).try_fold(inside, |line, part| Some(&line[after(line, part)?..]))
-        });
-        found.is_some()
+        inside.is_some_and(|inside| {
+            let mut parts = middle.split(ANY);
+            parts.try_fold(inside, |line, part| Some(line.split_once(part)?.1)).is_some()
+        })
     }
 }
 
