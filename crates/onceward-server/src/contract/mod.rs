@@ -317,7 +317,7 @@ mod tests {
             ("[scope]\nparent = { header = \"x-cart\" }", "belongs to the value of your header"),
             ("[region]\nname = \"eu\"\nof_key = { prefix_before = \"_\" }", "as in `eu_8e03978e"),
             (
-                "[region]\nname = \"eu\"\nof_key = { prefix_before = \"_\" }\nothers = \"forward\"",
+                "[region]\nname = \"eu\"\nof_key = { prefix_before = \"_\" }\nothers = \"forward\"\n[region.gateways]\nus = \"http://a\"",
                 "to any region: it is passed on",
             ),
             (
@@ -335,6 +335,7 @@ mod tests {
     fn every_error_is_possible_under_some_configuration() {
         let full = "[scope]\ntenant = { header_digest = \"x-org\" }\n\
                     caller = { header_digest = \"x-api-key\" }\n\
+                    api_version = \"host\"\nparent = \"host\"\nregion = \"host\"\n\
                     [quotas]\nlive_keys = 1\n[defaults]\nrequired = true\n\
                     expiry = \"tombstone\"\nreference = { body = \"/r\" }";
         let codes = |contract: Contract| contract.errors.into_iter().map(|error| error.code);
