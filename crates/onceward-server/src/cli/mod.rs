@@ -100,7 +100,7 @@ enum Command {
     #[command(subcommand)]
     Store(StoreCommand),
     Plan(PlanArgs),
-    /// Check and explain configurations
+    /// Check and explain configurations, and write the contract with clients
     #[command(subcommand)]
     Config(ConfigCommand),
     /// Reload the configuration of a running gateway, without dropping a request

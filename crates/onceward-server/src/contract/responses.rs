@@ -70,11 +70,11 @@ impl Statuses {
         self.0.is_empty()
     }
 
-    /// Returns whether it contains server errors.
-    pub(super) fn has_server_errors(&self) -> bool {
+    /// Returns whether it contains statuses that begin with this digit.
+    pub(super) fn has_class(&self, digit: u16) -> bool {
         self.0.iter().any(|set| match set {
-            StatusSet::Class(class) | StatusSet::RestOfClass(class) => *class == 5,
-            StatusSet::One(code) => code / 100 == 5,
+            StatusSet::Class(class) | StatusSet::RestOfClass(class) => *class == digit,
+            StatusSet::One(code) => code / 100 == digit,
         })
     }
 

@@ -130,11 +130,12 @@ pub(super) const ACCEPTED: &str = "   \
 pub(super) const RETRYING: &str = "   \
    - 2xx or 3xx: it is done.
    - An error with `\"retryable\": true`: wait, then send the same request with the same key again.
-   - An error with `\"retryable\": false` and `\"same_key\": true`: keep the key, and do what its `detail` \
-and [unknown outcomes](#unknown-outcomes) say.
+   - An error with `\"retryable\": false`: do what its `detail` says before you send anything again. If it \
+has `\"same_key\": true`, keep the key: see [unknown outcomes](#unknown-outcomes).
    - No response, 408, 425, 429, or another 5xx: wait, then send the same request with the same key \
 again.
-   - Any other error: it is final. Correct the request, and send it with a new key.
+   - Any other error comes from the service and is final. Correct the request, and send it with a new \
+key.
 4. Wait as long as `Retry-After` says. Without that header, wait for a random time up to 1 s, then up \
 to 2 s, 4 s, 8 s and so on, but not longer than a minute. Without the randomness, all clients come \
 back at the same moment.

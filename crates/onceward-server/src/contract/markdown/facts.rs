@@ -79,24 +79,20 @@ pub(super) fn place(place: &Place) -> String {
     }
 }
 
-const STORED_ONLY: &str = "**It is stored**, and every retry gets it. To send a corrected request, \
-                           use a new key.";
-
-const STORED_WITH_SERVER_ERRORS: &str = "**It is stored**, and every retry gets it. To send a \
-                                         corrected request, use a new key; after a 5xx, look up \
-                                         first whether it had an effect.";
-
 /// The table about the responses of an operation.
 pub(super) fn responses(terms: &Terms) -> String {
     let ResponseTerms { stored, free, unknown } = &terms.responses;
     let row = |statuses: String, then: &str| format!("\n| {statuses} | {then} |");
     let mut table = "| First response | Afterwards |\n| :-- | :-- |".to_owned();
     if !stored.is_empty() {
-        let then = match stored.has_server_errors() {
-            true => STORED_WITH_SERVER_ERRORS,
-            false => STORED_ONLY,
-        };
-        table += &row(list(&stored.words()), then);
+        let mut then = "**It is stored**, and every retry gets it.".to_owned();
+        if stored.has_class(4) {
+            then += " After a 4xx, a corrected request needs a new key.";
+        }
+        if stored.has_class(5) {
+            then += " After a 5xx, look up whether it had an effect before you use a new key.";
+        }
+        table += &row(list(&stored.words()), &then);
     }
     if !free.is_empty() {
         let then = "**The key is free**: a retry with the same key is executed.";
