@@ -71,7 +71,9 @@ impl Proxy {
         gateway: &Upstream,
         snapshot: &ConfigSnapshot,
     ) -> Self {
-        Self::to(client, gateway, HeaderValue::from_str(region).ok(), snapshot)
+        // No gateway has the name "-", so it would be refused.
+        let region = HeaderValue::from_str(region).unwrap_or(HeaderValue::from_static("-"));
+        Self::to(client, gateway, Some(region), snapshot)
     }
 
     fn to(

@@ -130,6 +130,11 @@ fn check_refuses_what_does_not_start_for_the_same_reason() {
         ("[store]\nurl = \"memory:\"\nsealing_keys_file = \"/nowhere\"", "/nowhere"),
         ("[upstream]\nca = \"/nowhere\"", "/nowhere"),
         (
+            "[region]\nname = \"eu\"\nof_key = { prefix_before = \"_\" }\nothers = \"forward\"\n\
+             ca = \"/nowhere\"\n[region.gateways]\nus = \"https://us.example\"",
+            "/nowhere",
+        ),
+        (
             "[scope]\ncaller = { claim = \"sub\" }\n[scope.jwt]\njwks_file = \"/nowhere\"",
             "/nowhere",
         ),

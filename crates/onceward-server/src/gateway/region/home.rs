@@ -38,16 +38,14 @@ pub(super) fn named<'k>(
     headers: &'k HeaderMap,
 ) -> Option<Named<'k>> {
     match (source, key) {
-        (HomeSource::Header(name), HeadKey::Key(_) | HeadKey::InBody) => {
-            Some(in_header(headers, &name.0))
-        }
+        (_, HeadKey::Refused) => None,
+        (HomeSource::Header(name), _) => Some(in_header(headers, &name.0)),
         (HomeSource::PrefixBefore(separator), HeadKey::Key(key)) => {
             let prefix = key.expose().split_once(separator.as_str());
             Some(prefix.map_or(Named::Nothing, |(region, _)| Named::Region(region)))
         }
-        // The configuration refuses keys in bodies here; without the key, its region is not known.
-        (HomeSource::PrefixBefore(_), HeadKey::InBody) => Some(Named::Malformed),
-        (_, _) => None,
+        // The region of a key that is not in the head is not known. `Config::check` refuses that.
+        (HomeSource::PrefixBefore(_), _) => Some(Named::Malformed),
     }
 }
 

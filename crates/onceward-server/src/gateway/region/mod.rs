@@ -78,8 +78,8 @@ pub(super) fn place<'r, B>(
     match router {
         Some(router) => router.place(route, request),
         None if request.headers().contains_key(REGION) => {
-            report::misrouted(&Misrouted::NoRegions);
-            Placement::refused(refusal::misrouted(&Misrouted::NoRegions, format))
+            report::misrouted(Misrouted::NoRegions);
+            Placement::refused(refusal::misrouted(Misrouted::NoRegions, format))
         }
         None => Placement::Here,
     }
@@ -125,8 +125,8 @@ impl RegionRouter {
     fn place<B>(&self, route: &RouteMatch, request: &Request<B>) -> Placement<'_> {
         let forwarded = request.headers().contains_key(REGION);
         if forwarded && let Err(misrouted) = self.check_forwarded(route, request) {
-            self.report.misrouted(&misrouted);
-            return Placement::refused(self.refusals.misrouted(&misrouted));
+            self.report.misrouted(misrouted);
+            return Placement::refused(self.refusals.misrouted(misrouted));
         }
         let page = self.status_paths.region(request.uri().path());
         if let Some(region) = page.and_then(|name| self.other(name)) {
@@ -167,13 +167,13 @@ impl RegionRouter {
         &self,
         route: &RouteMatch,
         request: &Request<B>,
-    ) -> Result<(), Misrouted<'_>> {
+    ) -> Result<(), Misrouted> {
         let headers = request.headers();
         if headers.get_all(REGION).iter().any(|named| named.as_bytes() != self.own.as_bytes()) {
             return Err(Misrouted::OtherName);
         }
-        if let Some(Home::Other(home)) = self.home(route, headers) {
-            return Err(Misrouted::OtherHome(&home.name));
+        if let Some(Home::Other(_)) = self.home(route, headers) {
+            return Err(Misrouted::OtherHome);
         }
         // Only protected requests and status pages are forwarded.
         match route.operation() {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use http::header::{HeaderValue, LOCATION};
+use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
 use onceward_http::{Code, ProblemDetails, ProblemFormat};
 
 use super::OtherRegion;
-use crate::config::{HomeSource, Region};
+use crate::config::{HomeSource, Region, UpstreamUrl};
 use crate::gateway::problem::{GatewayCode, respond};
 use crate::gateway::proxy::ResponseBody;
 use crate::gateway::request_target;
@@ -26,20 +27,20 @@ pub(super) struct Refusals {
 /// Why a request that another gateway has forwarded does not belong here: the two configurations
 /// disagree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Misrouted<'r> {
+pub(super) enum Misrouted {
     /// This gateway has no region.
     NoRegions,
     /// It was forwarded to a gateway of another name.
     OtherName,
     /// This gateway reads another home from the key.
-    OtherHome(&'r str),
+    OtherHome,
     /// This gateway does not protect such requests.
     NotProtected,
 }
 
-impl Misrouted<'_> {
+impl Misrouted {
     /// The contradiction, and the settings to compare.
-    pub(super) const fn why(&self) -> &'static str {
+    pub(super) const fn why(self) -> &'static str {
         match self {
             Self::NoRegions => {
                 "A gateway forwarded it to its home region, and this gateway has no [region]."
@@ -48,7 +49,7 @@ impl Misrouted<'_> {
                 "A gateway forwarded it to another region than this gateway's: its \
                  region.gateways and this gateway's region.name differ."
             }
-            Self::OtherHome(_) => {
+            Self::OtherHome => {
                 "A gateway forwarded it to this region, and for this gateway its key belongs to \
                  another one: their region.of_key or region.unnamed differ."
             }
@@ -93,11 +94,7 @@ impl Refusals {
         let code = GatewayCode::OtherRegion.details();
         let problem = ProblemDetails { region: Some(name), detail: &detail, ..code };
         let mut refused = respond(&problem, &self.format);
-        let base = gateway.0.to_string();
-        let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        if let Ok(address) =
-            HeaderValue::try_from(format!("{}{target}", base.trim_end_matches('/')))
-        {
+        if let Some(address) = address(gateway, uri) {
             refused.headers_mut().insert(LOCATION, address);
         }
         refused
@@ -125,7 +122,7 @@ impl Refusals {
         respond(&problem, &self.format)
     }
 
-    pub(super) fn misrouted(&self, why: &Misrouted<'_>) -> Response<ResponseBody> {
+    pub(super) fn misrouted(&self, why: Misrouted) -> Response<ResponseBody> {
         misrouted(why, &self.format)
     }
 
@@ -190,12 +187,35 @@ const fn broken() -> ProblemDetails<'static> {
     ProblemDetails::new(code.status(), code.as_str(), code.title(), "")
 }
 
+/// The address of a request at another gateway, without that gateway's credentials.
+fn address(gateway: &UpstreamUrl, uri: &Uri) -> Option<HeaderValue> {
+    let (scheme, authority) = (gateway.0.scheme_str()?, gateway.0.authority()?.as_str());
+    let host = authority.rsplit('@').next()?;
+    let base = gateway.0.path().trim_end_matches('/');
+    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    HeaderValue::try_from(format!("{scheme}://{host}{base}{target}")).ok()
+}
+
 /// The refusal of a request that another gateway has forwarded although it does not belong here.
-pub(super) fn misrouted(why: &Misrouted<'_>, format: &ProblemFormat) -> Response<ResponseBody> {
+pub(super) fn misrouted(why: Misrouted, format: &ProblemFormat) -> Response<ResponseBody> {
     let detail = format!(
         "{} Nothing was executed. The operator has to correct the configuration; keep the key.",
         why.why()
     );
     let problem = ProblemDetails { detail: &detail, ..GatewayCode::RegionMisrouted.details() };
     respond(&problem, format)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_request_has_its_target_and_no_credentials() {
+        let at = |gateway: &str, target: &str| {
+            address(&gateway.parse().unwrap(), &target.parse().unwrap()).unwrap()
+        };
+        assert_eq!(at("https://us.example", "/a?b=1"), "https://us.example/a?b=1");
+        assert_eq!(at("http://u:secret@us.example:81/base/", "/a"), "http://us.example:81/base/a");
+    }
 }

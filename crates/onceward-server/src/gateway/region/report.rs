@@ -77,14 +77,14 @@ impl Report {
         }
     }
 
-    pub(super) fn misrouted(&self, why: &Misrouted<'_>) {
+    pub(super) fn misrouted(&self, why: Misrouted) {
         self.count(NO_REGION, RegionDecision::Misrouted);
         misrouted(why);
     }
 }
 
 /// Logs a request that another gateway has forwarded although it does not belong here.
-pub(super) fn misrouted(why: &Misrouted<'_>) {
+pub(super) fn misrouted(why: Misrouted) {
     if let Some(occurrences) = MISROUTED.occurred() {
         tracing::error!(target: TARGET, why = why.why(), occurrences, "forwarded to the wrong region");
     }
