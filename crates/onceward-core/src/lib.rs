@@ -65,9 +65,10 @@ pub use record::{
 };
 pub use run::{Done, Failure, Refused, RunError};
 pub use store::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lapsed, Lease, LossAccepted,
-    MemoryLimits, MemoryStore, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest,
-    Settlement, Stats, Store, StoreAdmin, StoreError, StoreErrorKind, Verdict, machine,
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, InvalidateRequest, Lapsed,
+    Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, RenewRequest,
+    ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
+    StoreErrorKind, Verdict, machine,
 };
 #[cfg(feature = "metrics")]
 pub use store::{MeteredStore, Meters};

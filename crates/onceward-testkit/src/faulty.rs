@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported, Lease, LossAccepted,
-    MemoryLimits, MemoryStore, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
-    SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported, InvalidateRequest,
+    Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, Record, RecordId,
+    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    StoreErrorKind,
 };
 use parking_lot::Mutex;
 
@@ -161,6 +162,10 @@ impl StoreAdmin for FaultyStore {
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         self.call(Call::Admin, async |store| store.resolve(request).await).await
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.call(Call::Admin, async |store| store.invalidate(request).await).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

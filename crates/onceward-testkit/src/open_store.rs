@@ -8,9 +8,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Imported, Lease, Page, Purged, Query,
-    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store,
-    StoreAdmin, StoreError, Timestamp, UnknownCause,
+    Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Imported, InvalidateRequest, Lease, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName,
+    Stats, Store, StoreAdmin, StoreError, Timestamp, UnknownCause,
 };
 use parking_lot::Mutex;
 
@@ -167,6 +167,12 @@ impl StoreAdmin for OpenStore {
                 request.fence = record.fence;
             }
             machine::resolve(record, &request, now)
+        }))
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        Ok(self.step(&request.id, |records, now| {
+            machine::invalidate(records.get(&request.id), request, now)
         }))
     }
 

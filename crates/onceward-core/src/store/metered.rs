@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
-    Claim, ClaimRequest, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged, Query,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Fenced, Health, Imported, InvalidateRequest, Lease, LossAccepted, Page,
+    Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
+    StoreError,
 };
 use crate::intent::{Fingerprint, RecordId};
 use crate::record::{Ended, Record, Replay};
@@ -162,6 +163,10 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         self.metered("resolve", fenced_result, self.inner.resolve(request)).await
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.metered("invalidate", fenced_result, self.inner.invalidate(request)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

@@ -115,6 +115,15 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// request's. Idempotent for the same evidence.
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError>;
 
+    /// Drops the content of a settled record's outcome, so that it is never replayed again; see
+    /// [`Outcome::invalidated`]. The record stays: its key does not run again before its retention
+    /// is over. Refused as stale for a record that is not settled, is expired, or has another
+    /// fence. Atomic and idempotent.
+    ///
+    /// Afterwards no call reads the content from the store. Its bytes leave the disk as those of a
+    /// removed record do.
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError>;
+
     /// Removes at most `limit` records that are past their retention. Never touches running or
     /// unknown ones.
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError>;
@@ -312,6 +321,15 @@ pub struct ResolveRequest {
     pub verdict: Verdict,
     /// Retention of the outcome.
     pub retention: Retention,
+}
+
+/// Invalidation of a stored outcome: a correction of data has removed the effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidateRequest {
+    /// The record.
+    pub id: RecordId,
+    /// The fence of the outcome.
+    pub fence: Fence,
 }
 
 /// Verdict about an operation whose outcome is unknown.

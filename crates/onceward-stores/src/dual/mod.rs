@@ -66,9 +66,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lease, LossAccepted, Page,
-    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats,
-    Store, StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, InvalidateRequest, Lease,
+    LossAccepted, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
+    SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -499,6 +499,11 @@ impl StoreAdmin for DualStore {
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         let request = request.clone();
         self.call(request.id, move |store| async move { store.resolve(&request).await }).await
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let request = *request;
+        self.call(request.id, move |store| async move { store.invalidate(&request).await }).await
     }
 
     /// Purges both stores. Only what the authority removed is counted.

@@ -79,9 +79,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, Fingerprint, Health, Imported, Lease, Page, Purged,
-    Query, Record, RecordId, RenewRequest, Replay, ResolveRequest, SettleRequest, Stats, Store,
-    StoreAdmin, StoreError, StoreErrorKind, SystemAmbient,
+    Claim, ClaimRequest, Clock, Effect, Fenced, Fingerprint, Health, Imported, InvalidateRequest,
+    Lease, Page, Purged, Query, Record, RecordId, RenewRequest, Replay, ResolveRequest,
+    SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind, SystemAmbient,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -361,6 +361,11 @@ impl StoreAdmin for EmbeddedStore {
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         self.send(|answer| Job::Resolve(Box::new(request.clone()), answer)).await
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let request = *request;
+        self.send(|answer| Job::Invalidate(request, answer)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

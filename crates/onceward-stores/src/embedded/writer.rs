@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Purged, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, StateName, StoreError, StoreErrorKind, Timestamp,
+    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, InvalidateRequest, Lease, Purged, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, StoreError, StoreErrorKind,
+    Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -46,6 +47,7 @@ pub(super) enum Job {
     Renew(RenewRequest, ReplySender<Fenced<Lease>>),
     Settle(Box<SettleRequest>, ReplySender<Fenced<()>>),
     Resolve(Box<ResolveRequest>, ReplySender<Fenced<()>>),
+    Invalidate(InvalidateRequest, ReplySender<Fenced<()>>),
     Purge(usize, ReplySender<Purged>),
     Import(Box<Record>, ReplySender<Imported>),
     /// Writes everything in memory into the tree's files.
@@ -209,6 +211,10 @@ impl Writer {
             }
             Job::Resolve(request, to) => {
                 let step = self.step(&request.id, |it, _| machine::resolve(it, &request, now));
+                self.fenced(to, step);
+            }
+            Job::Invalidate(request, to) => {
+                let step = self.step(&request.id, |it, _| machine::invalidate(it, &request, now));
                 self.fenced(to, step);
             }
             Job::Purge(limit, to) => match self.purge(limit.min(PURGE_MAX), now) {

@@ -78,9 +78,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged,
-    Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store,
-    StoreAdmin, StoreError,
+    Claim, ClaimRequest, Effect, Fenced, Health, Imported, InvalidateRequest, Lease, LossAccepted,
+    Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName,
+    Stats, Store, StoreAdmin, StoreError,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
@@ -265,6 +265,12 @@ impl StoreAdmin for PostgresStore {
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         let resolving = async |session: &Session<'_>| self.executor.resolve(session, request).await;
         Ok(self.with_admin(resolving).await?)
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let invalidating =
+            async |session: &Session<'_>| self.executor.invalidate(session, request).await;
+        Ok(self.with_admin(invalidating).await?)
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

@@ -22,6 +22,8 @@
 //!   another record, of an earlier operation under the same key, or of a failure as a success. An
 //!   outcome opens only together with the record id (scope and key), the operation id, the
 //!   fingerprint and the way it ended.
+//! - What remains of an [invalidated](Outcome::invalidated) outcome is not sealed. A writer of the
+//!   store can forge that too, which destroys the outcome.
 //! - An outcome that does not open is an error,
 //!   [`Undecodable`](onceward_core::StoreErrorKind::Undecodable): never absent, never run again.
 //! - The decorator decides nothing: every answer is the inner store's, in one call. Only after a
@@ -67,9 +69,9 @@ use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, Lease, LossAccepted, Outcome,
-    Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement,
-    State, Stats, Store, StoreAdmin, StoreError, Verdict,
+    Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, InvalidateRequest, Lease,
+    LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
+    SettleRequest, Settlement, State, Stats, Store, StoreAdmin, StoreError, Verdict,
 };
 
 pub use envelope::{SEAL_BYTES_MAX, TAG};
@@ -145,6 +147,10 @@ impl<S: ?Sized> SealedStore<S> {
     }
 
     fn open(&self, bound: &Binding, stored: &Outcome) -> Result<Outcome, StoreError> {
+        if stored.is_invalidated() {
+            // A resource beside it would not be proved.
+            return Ok(Outcome { resource: None, ..stored.clone() });
+        }
         match (self.envelopes.open(bound, stored), self.plain) {
             (Err(SealProblem::Plain { .. }), Plain::Read) => Ok(stored.clone()),
             (opened, _) => opened.map_err(|problem| problem.of(bound.id)),
@@ -320,6 +326,11 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for SealedStore<S> {
             Some(stored) => self.inner.resolve(&saying(stored)).await,
             None => Ok(Fenced::Stale),
         }
+    }
+
+    /// Needs no key: what remains of the outcome is not sealed.
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.inner.invalidate(request).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

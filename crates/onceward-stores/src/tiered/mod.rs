@@ -54,9 +54,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Health, Imported, Lease, LossAccepted, Outcome, Page,
-    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retained, SettleRequest,
-    Settlement, Sketch, State, StateName, Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
+    Claim, ClaimRequest, Fence, Fenced, Health, Imported, InvalidateRequest, Lease, LossAccepted,
+    Outcome, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retained,
+    SettleRequest, Settlement, Sketch, State, StateName, Stats, Store, StoreAdmin, StoreError,
+    Timestamp, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -329,6 +330,15 @@ impl StoreAdmin for TieredStore {
         let resolved = self.shared.authority.resolve(request).await?;
         self.shared.cache.forget(&request.id).await;
         Ok(resolved)
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let invalidated = self.shared.authority.invalidate(request).await?;
+        // After the change: what was read before it has an earlier generation, and cannot be
+        // cached as current by another process any more.
+        self.begin_generation().await?;
+        self.shared.cache.forget(&request.id).await;
+        Ok(invalidated)
     }
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {

@@ -425,6 +425,71 @@ pub async fn evidence_about_a_live_lease_is_refused(rig: &Rig<'_>) {
     assert_eq!(rig.get("k").await, before);
 }
 
+pub async fn an_invalidated_outcome_is_not_replayed_and_its_key_does_not_run_again(rig: &Rig<'_>) {
+    let labelled = outcome("personal data").with_status(402);
+    let labelled = labelled.with_error_code(ErrorCode::new("card_declined"));
+    let settlements = [Settlement::Complete(labelled.clone()), Settlement::Fail(labelled.clone())];
+    for (index, settlement) in settlements.into_iter().enumerate() {
+        let key = format!("k{index}");
+        let granted = rig.running(&key).await;
+        let retention = Retention { keep: rig.lease * 4, tombstone: Duration::ZERO };
+        assert_eq!(rig.settle_for(&granted, settlement.clone(), retention).await, APPLIED);
+        let before = rig.get(&key).await.expect("the record");
+        assert!(!matches!(rig.claim(&rig.request(&key)).await, Claim::Granted { .. }));
+        assert_eq!(rig.invalidate(&granted).await, APPLIED);
+        let after = rig.get(&key).await.expect("the record");
+        let (operation, outcome) = (granted.operation, labelled.invalidated());
+        let replay = match &settlement {
+            Settlement::Complete(_) => Claim::Completed { operation, outcome: outcome.clone() },
+            _ => Claim::Failed { operation, outcome: outcome.clone() },
+        };
+        assert_eq!(after.state.outcome(), Some(&outcome));
+        assert_eq!(after.state.retained(), before.state.retained());
+        assert!(is_later(&after, &before), "no copy from before replaces it");
+        assert_eq!(rig.claim(&rig.request(&key)).await, replay);
+        assert_eq!(rig.claim(&takeover(rig, &key)).await, replay);
+        assert_eq!(rig.claim(&other_request(rig, &key)).await, mismatch());
+
+        // Nothing brings the content back: neither its owner, nor a copy, nor evidence.
+        assert_eq!(rig.settle_for(&granted, settlement, retention).await, Fenced::Stale);
+        assert_eq!(import(rig, &before).await, Imported::Kept);
+        let happened = Verdict::Happened(labelled.clone());
+        assert_eq!(rig.resolve(&granted, happened).await, Fenced::Stale);
+        assert_eq!(rig.invalidate(&granted).await, APPLIED, "again");
+        assert_eq!(rig.get(&key).await.as_ref(), Some(&after), "the second time changes nothing");
+        rig.harness.pass(retention.keep).await;
+        assert_eq!(rig.invalidate(&granted).await, Fenced::Missing, "past its time");
+        assert_eq!(rig.running(&key).await.attempt, 1, "new after its retention, as before");
+    }
+}
+
+pub async fn only_a_settled_record_is_invalidated(rig: &Rig<'_>) {
+    let done = rig.running("done").await;
+    assert_eq!(rig.settle(&done, complete("done")).await, APPLIED);
+    let fence = Fence(done.holder.fence.0 + 1);
+    let ahead = Granted { holder: Holder { fence, ..done.holder }, ..done };
+    assert_eq!(rig.invalidate(&ahead).await, Fenced::Stale, "another fence");
+    assert_eq!(rig.invalidate(&Granted { id: Rig::id("none"), ..done }).await, Fenced::Missing);
+    let lost = rig.running("unknown").await;
+    assert_eq!(rig.settle(&lost, unknown()).await, APPLIED);
+    let released = rig.running("released").await;
+    assert_eq!(rig.settle(&released, Settlement::Release).await, APPLIED);
+    let expired = rig.running("expired").await;
+    let short = Retention { keep: rig.lease, tombstone: rig.lease * 100 };
+    assert_eq!(rig.settle_for(&expired, complete("done"), short).await, APPLIED);
+    rig.harness.pass(rig.lease).await;
+    let running = rig.running("running").await;
+    for (key, granted) in
+        [("unknown", lost), ("released", released), ("expired", expired), ("running", running)]
+    {
+        let before = rig.get(key).await;
+        assert_eq!(rig.invalidate(&granted).await, Fenced::Stale, "{key}");
+        assert_eq!(rig.get(key).await, before, "{key}");
+    }
+    assert_eq!(rig.settle(&running, complete("done")).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request("done")).await, Claim::Completed { .. }));
+}
+
 pub async fn inside_retention_it_is_replayed_and_afterwards_new(rig: &Rig<'_>) {
     let granted = rig.running("k").await;
     let retention = Retention { keep: rig.lease * 2, tombstone: Duration::ZERO };

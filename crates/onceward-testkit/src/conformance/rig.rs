@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
-    Lease, OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay,
-    ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag,
-    UnknownCause, Verdict,
+    Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity,
+    InvalidateRequest, Key, Lapsed, Lease, OperationId, Outcome, OwnerToken, Record, RecordId,
+    RenewRequest, Replay, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch,
+    SystemAmbient, Tag, UnknownCause, Verdict,
 };
 
 use super::Harness;
@@ -110,6 +110,11 @@ impl<'a> Rig<'a> {
     pub(super) async fn resolve(&self, granted: &Granted, verdict: Verdict) -> Fenced<()> {
         let (id, fence, retention) = (granted.id, granted.holder.fence, self.retention());
         self.store.resolve(&ResolveRequest { id, fence, verdict, retention }).await.unwrap()
+    }
+
+    pub(super) async fn invalidate(&self, granted: &Granted) -> Fenced<()> {
+        let request = InvalidateRequest { id: granted.id, fence: granted.holder.fence };
+        self.store.invalidate(&request).await.unwrap()
     }
 
     pub(super) async fn renew(&self, granted: &Granted) -> Fenced<Lease> {
