@@ -65,9 +65,9 @@ pub use record::{
 };
 pub use run::{Done, Failure, Refused, RunError};
 pub use store::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, InvalidateRequest, Lapsed,
-    Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, RenewRequest,
-    ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
+    CachedCopies, Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported,
+    InvalidateRequest, Lapsed, Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query,
+    RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind, Verdict, machine,
 };
 #[cfg(feature = "metrics")]

@@ -72,6 +72,7 @@ mod tiered {
     mod common;
     mod conformance;
     mod faults;
+    mod invalidation;
     mod kill;
     mod tiers;
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported, InvalidateRequest,
-    Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    CachedCopies, Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported,
+    InvalidateRequest, Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
     StoreErrorKind,
 };
 use parking_lot::Mutex;
@@ -186,6 +186,14 @@ impl StoreAdmin for FaultyStore {
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         self.call(Call::Admin, async |store| store.accept_loss().await).await
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.lock().has_cache()
+    }
+
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.call(Call::Admin, async |store| store.invalidate_cache(copies).await).await
     }
 }
 

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
-    Claim, ClaimRequest, Fenced, Health, Imported, InvalidateRequest, Lease, LossAccepted, Page,
-    Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
-    StoreError,
+    CachedCopies, Claim, ClaimRequest, Fenced, Health, Imported, InvalidateRequest, Lease,
+    LossAccepted, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Stats, Store,
+    StoreAdmin, StoreError,
 };
 use crate::intent::{Fingerprint, RecordId};
 use crate::record::{Ended, Record, Replay};
@@ -187,6 +187,14 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         self.metered("accept_loss", ok, self.inner.accept_loss()).await
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.has_cache()
+    }
+
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.metered("invalidate_cache", ok, self.inner.invalidate_cache(copies)).await
     }
 }
 

@@ -139,6 +139,20 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// store's clock: the two clocks have to agree as closely as leases and retention require.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError>;
 
+    /// True if copies of records are kept in a cache in front of the store.
+    fn has_cache(&self) -> bool {
+        false
+    }
+
+    /// Makes every process ask the store again: copies of records in the cache, made before this
+    /// call, do not count any more. For use after records were changed in the store by hand. Safe
+    /// at any time, as a lost copy costs time only. Idempotent.
+    ///
+    /// When it returns, no process answers from such a copy. Without a cache it does nothing.
+    async fn invalidate_cache(&self, _copies: &CachedCopies) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns whether the store grants new claims, and what may soon stop it. Changes nothing.
     /// `Err`: the store cannot be asked.
     async fn health(&self) -> Result<Health, StoreError> {
@@ -446,6 +460,16 @@ impl Stats {
         let oldest = self.oldest_unknown.map_or(updated_at, |oldest| oldest.min(updated_at));
         self.oldest_unknown = Some(oldest);
     }
+}
+
+/// Copies of records in a cache in front of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CachedCopies {
+    /// All of them.
+    All,
+    /// Those of these records, which need not be in the store any more. Their bytes leave the cache
+    /// at once. Other copies may be made again, too.
+    Of(Vec<RecordId>),
 }
 
 /// Readiness of a store to grant claims.

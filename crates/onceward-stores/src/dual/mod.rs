@@ -66,9 +66,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, InvalidateRequest, Lease,
-    LossAccepted, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
-    SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    CachedCopies, Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported,
+    InvalidateRequest, Lease, LossAccepted, Page, Purged, Query, Record, RecordId, RenewRequest,
+    ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -551,6 +551,16 @@ impl StoreAdmin for DualStore {
             }
             _ => LossAccepted::Reopened,
         })
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.replicas.old.has_cache() || self.inner.replicas.new.has_cache()
+    }
+
+    /// Of both stores, whichever decides.
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.inner.replicas.old.invalidate_cache(copies).await?;
+        self.inner.replicas.new.invalidate_cache(copies).await
     }
 }
 

@@ -4,7 +4,7 @@
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //!
-//! use onceward_core::{Engine, MemoryStore};
+//! use onceward_core::{CachedCopies, Engine, MemoryStore};
 //! use onceward_stores::sealed::{Keys, SealedStore};
 //!
 //! let keys = Keys::from_file("sealing.keys")?;
@@ -69,9 +69,10 @@ use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, InvalidateRequest, Lease,
-    LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
-    SettleRequest, Settlement, State, Stats, Store, StoreAdmin, StoreError, Verdict,
+    CachedCopies, Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, InvalidateRequest,
+    Lease, LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RenewRequest,
+    ResolveRequest, SettleRequest, Settlement, State, Stats, Store, StoreAdmin, StoreError,
+    Verdict,
 };
 
 pub use envelope::{SEAL_BYTES_MAX, TAG};
@@ -352,6 +353,14 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for SealedStore<S> {
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         self.inner.accept_loss().await
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.has_cache()
+    }
+
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.inner.invalidate_cache(copies).await
     }
 }
 
