@@ -144,13 +144,15 @@ impl<S: ?Sized> SealedStore<S> {
     }
 
     fn seal(&self, bound: &Binding, outcome: &Outcome) -> Result<Outcome, StoreError> {
+        if outcome.is_invalidated() {
+            return Ok(plain_remains(outcome));
+        }
         self.envelopes.seal(bound, outcome).map_err(|problem| problem.of(bound.id))
     }
 
     fn open(&self, bound: &Binding, stored: &Outcome) -> Result<Outcome, StoreError> {
         if stored.is_invalidated() {
-            // A resource beside it would not be proved.
-            return Ok(Outcome { resource: None, ..stored.clone() });
+            return Ok(plain_remains(stored));
         }
         match (self.envelopes.open(bound, stored), self.plain) {
             (Err(SealProblem::Plain { .. }), Plain::Read) => Ok(stored.clone()),
@@ -165,6 +167,11 @@ impl<S: ?Sized> SealedStore<S> {
     fn seal_record(&self, record: Record) -> Result<Record, StoreError> {
         with_outcome(record, |bound, outcome| self.seal(bound, outcome))
     }
+}
+
+/// What remains of an invalidated outcome. A resource beside it would be neither hidden nor proved.
+fn plain_remains(invalidated: &Outcome) -> Outcome {
+    Outcome { resource: None, ..invalidated.clone() }
 }
 
 /// Replaces the outcome of a record that has one.

@@ -340,7 +340,9 @@ impl StoreAdmin for TieredStore {
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         let imported = self.shared.authority.import(record).await?;
-        if imported == Imported::Written && !self.shared.cache.forget(&record.id).await {
+        let forgotten = imported == Imported::Written && self.shared.cache.forget(&record.id).await;
+        let invalidated = record.state.outcome().is_some_and(Outcome::is_invalidated);
+        if imported == Imported::Written && (!forgotten || invalidated) {
             self.begin_generation().await?;
         }
         Ok(imported)

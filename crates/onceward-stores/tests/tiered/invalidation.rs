@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    CachedCopies, Claim, Fenced, InvalidateRequest, Outcome, Store as _, StoreAdmin as _,
+    CachedCopies, Claim, Fenced, Imported, InvalidateRequest, Outcome, Record, State, Store as _,
+    StoreAdmin as _,
 };
 use onceward_stores::tiered::TieredStore;
 
@@ -98,7 +99,25 @@ async fn an_invalidated_response_is_not_replayed_although_redis_lies() {
     assert_eq!(replayed(&other, "key").await, invalidated);
 }
 
-async fn settle_as_done(store: &TieredStore, record: &onceward_core::Record) {
+/// As a store that moves imports it.
+#[tokio::test]
+async fn an_imported_invalidation_is_one_although_redis_lies() {
+    let Some(tiers) = tiers() else { return };
+    let (one, other) = (tiers.open().await, tiers.open().await);
+    complete(&one, "key", "done").await;
+    let stale = tiers.entry("key").await.unwrap();
+    let stored = one.get(&id("key")).await.unwrap().unwrap();
+    let retained = stored.state.retained().unwrap();
+    let outcome = outcome("done").invalidated();
+    let state = State::Completed { outcome: outcome.clone(), retained };
+    let updated_at = stored.updated_at + Duration::from_millis(1);
+    let invalidated = Record { state, updated_at, ..stored };
+    assert_eq!(one.import(&invalidated).await.unwrap(), Imported::Written);
+    tiers.put_entry("key", &stale).await;
+    assert_eq!(replayed(&other, "key").await, outcome);
+}
+
+async fn settle_as_done(store: &TieredStore, record: &Record) {
     let holder = onceward_core::Holder { owner: record.owner, fence: record.fence };
     let done = onceward_core::Settlement::Complete(outcome("done"));
     let settled = crate::calls::settle(store, "key", holder, done, crate::calls::DAY).await;
@@ -113,6 +132,7 @@ async fn a_copy_made_while_a_response_is_invalidated_does_not_count() {
     // The invalidation waits for the test, however slow the machine is.
     tiers.wait_for_locks(Duration::from_secs(60));
     let (one, other) = (Arc::new(tiers.open().await), tiers.open().await);
+    complete(&*one, "else", "else").await;
     granted(&*one, "key").await;
     let record = one.get(&id("key")).await.unwrap().unwrap();
     settle_as_done(&one, &record).await;
@@ -134,6 +154,8 @@ async fn a_copy_made_while_a_response_is_invalidated_does_not_count() {
     );
     let waits = async || !watch.query(&waiting, &[]).await.unwrap().is_empty();
     eventually("the invalidation waits", waits).await;
+    // Reads the generation, as every answer from Redis does.
+    assert_eq!(replay(&other, "else").await, "else");
     assert_eq!(replay(&other, "key").await, "done", "it is not invalidated yet");
     eventually("it is cached", async || tiers.has_entry("key")).await;
     let late = tiers.entry("key").await.unwrap();
