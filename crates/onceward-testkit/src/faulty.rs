@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    CachedCopies, Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported,
+    CachedCopies, Claim, ClaimRequest, Clock, Due, Effect, Fenced, FullStore, Health, Imported,
     InvalidateRequest, Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
-    StoreErrorKind,
+    RecordId, RecordVersion, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
+    StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 
@@ -170,6 +170,18 @@ impl StoreAdmin for FaultyStore {
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.call(Call::Admin, async |store| store.purge(limit).await).await
+    }
+
+    fn archives(&self) -> bool {
+        self.inner.lock().archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.call(Call::Admin, async |store| store.due(limit).await).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.call(Call::Admin, async |store| store.purge_versions(versions).await).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {

@@ -11,7 +11,7 @@ use onceward_core::{
     Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity,
     InvalidateRequest, Key, Lapsed, OperationId, Outcome, OwnerToken, Record, RecordId,
     RenewRequest, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch, State,
-    StateName, Store as _, StoreAdmin as _, Tag, UnknownCause, Verdict,
+    StateName, Store as _, StoreAdmin as _, Tag, UnknownCause, Unpurged, Verdict,
 };
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
@@ -171,6 +171,7 @@ impl<'a> Pair<'a> {
             sketch: Sketch::from_stored(&[request; 6]),
             lease: self.lease,
             lapsed: if lapsed { Lapsed::Takeover } else { Lapsed::Unknown },
+            unpurged: Unpurged::Replace,
         };
         self.names.insert(request.operation, self.names.len());
         let store = self.store.claim(&request).await.unwrap();

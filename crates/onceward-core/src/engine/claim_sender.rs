@@ -181,6 +181,7 @@ impl ClaimRequest {
             key: policy.keep_key().then(|| key.clone()),
             sketch: identity.sketch(&id, parts),
             lapsed: policy.lapsed(),
+            unpurged: policy.unpurged(),
             ..Self::new(ambient, id, scope.clone(), *fingerprint, policy.lease())
         }
     }

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use super::{
     Claim, ClaimRequest, Fenced, Imported, InvalidateRequest, Lapsed, Lease, RenewRequest,
-    ResolveRequest, SettleRequest, Settlement, Verdict,
+    ResolveRequest, SettleRequest, Settlement, Unpurged, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Sketch};
 use crate::record::{
-    Ended, Fence, Record, Replay, Retained, Retention, State, StateName, UnknownCause,
+    Ended, Fence, Record, RecordVersion, Replay, Retained, Retention, State, StateName,
+    UnknownCause,
 };
 
 /// One step of the machine: the answer, and what to write.
@@ -87,6 +88,7 @@ pub fn claim(
     let late = Claim::Running { operation, lease_left: Duration::ZERO };
     let own = record.owner == request.owner;
     let standing = match record.standing(now) {
+        None if request.unpurged == Unpurged::Keep => return Step::same(Claim::Expired),
         None => return grant(Some(record)),
         Some(StateName::Expired) => return Step::same(Claim::Expired),
         Some(StateName::Released) if own => return Step::same(late),
@@ -319,6 +321,11 @@ pub fn sweep(record: &Record, now: Timestamp) -> Next {
         }
         _ => Next::Same,
     }
+}
+
+/// A record was archived: it is swept if that is still the version stored.
+pub fn sweep_version(record: &Record, version: &RecordVersion, now: Timestamp) -> Next {
+    if record.version() == *version { sweep(record, now) } else { Next::Same }
 }
 
 /// A record comes from another store.

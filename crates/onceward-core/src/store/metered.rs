@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
-    CachedCopies, Claim, ClaimRequest, Fenced, Health, Imported, InvalidateRequest, Lease,
+    CachedCopies, Claim, ClaimRequest, Due, Fenced, Health, Imported, InvalidateRequest, Lease,
     LossAccepted, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Stats, Store,
     StoreAdmin, StoreError,
 };
 use crate::intent::{Fingerprint, RecordId};
-use crate::record::{Ended, Record, Replay};
+use crate::record::{Ended, Record, RecordVersion, Replay};
 
 /// Store, call and result.
 type CallLabels = [(&'static str, &'static str); 3];
@@ -171,6 +171,18 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.metered("purge", ok, self.inner.purge(limit)).await
+    }
+
+    fn archives(&self) -> bool {
+        self.inner.archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.metered("due", ok, self.inner.due(limit)).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.metered("purge_versions", ok, self.inner.purge_versions(versions)).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {

@@ -23,7 +23,8 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Key, OperationId, RecordId, Scope, Sketch};
 use crate::record::{
-    Fence, Holder, Outcome, OwnerToken, Record, Replay, Retention, StateName, UnknownCause,
+    Fence, Holder, Outcome, OwnerToken, Record, RecordVersion, Replay, Retention, StateName,
+    UnknownCause,
 };
 
 pub use memory::{MemoryLimits, MemoryStore};
@@ -128,6 +129,25 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// unknown ones.
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError>;
 
+    /// True if the store supports [`due`](Self::due) and
+    /// [`purge_versions`](Self::purge_versions), and removes no record in any other way. Then its
+    /// expired records can be [archived](crate::Archive).
+    fn archives(&self) -> bool {
+        false
+    }
+
+    /// Returns records that [`purge`](Self::purge) would change now, as they are stored: sealed
+    /// outcomes stay sealed. At most `limit` of them, and not much more than [`DUE_BYTES_MAX`].
+    /// Records that cannot be read are left out.
+    async fn due(&self, _limit: usize) -> Result<Due, StoreError> {
+        Err(not_archivable())
+    }
+
+    /// Purges records of these versions. Records that have changed since stay.
+    async fn purge_versions(&self, _versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        Err(not_archivable())
+    }
+
     /// Returns how much the store holds.
     async fn stats(&self) -> Result<Stats, StoreError>;
 
@@ -195,6 +215,8 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// Rule for a lapsed lease of another owner.
     pub lapsed: Lapsed,
+    /// Rule for a record that is past its time.
+    pub unpurged: Unpurged,
 }
 
 /// Rule for a claim that finds a lapsed lease.
@@ -205,6 +227,17 @@ pub enum Lapsed {
     /// Run again under a higher fence. Only for effects that are fenced or idempotent
     /// themselves.
     Takeover,
+}
+
+/// Rule for a claim that finds a record past its time, which no purge has removed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unpurged {
+    /// Replace it: the key is new.
+    #[default]
+    Replace,
+    /// Answer that the key has expired. For records that are archived before they are removed, as
+    /// a claim in their place would lose them.
+    Keep,
 }
 
 /// The answer to a claim.
@@ -399,6 +432,23 @@ pub struct Page {
     /// unknown whether they match, and they count against the limit. Claims of them fail as
     /// [`StoreErrorKind::Undecodable`]; one of them does not hide the others.
     pub undecodable: Vec<RecordId>,
+}
+
+/// Most bytes of [`StoreAdmin::due`] apart from its last record: they are in memory at once.
+pub const DUE_BYTES_MAX: usize = 16 << 20;
+
+/// Records that are past their retention.
+#[derive(Debug, Clone, Default)]
+pub struct Due {
+    /// The records.
+    pub records: Vec<Record>,
+    /// True if more records are due now.
+    pub more: bool,
+}
+
+fn not_archivable() -> StoreError {
+    StoreError::new("store", StoreErrorKind::Unavailable, Effect::NotApplied)
+        .caused_by("this store cannot be archived")
 }
 
 /// Effect of a purge.

@@ -7,7 +7,7 @@ use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
     Claim, ClaimRequest, Ended, Fence, Fingerprint, Holder, InvalidateRequest, Lapsed, OperationId,
     Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay, ResolveRequest, Retention, Scope,
-    SettleRequest, Settlement, Sketch, Tag, Timestamp, UnknownCause, Verdict,
+    SettleRequest, Settlement, Sketch, Tag, Timestamp, UnknownCause, Unpurged, Verdict,
 };
 
 /// Old state, event, new state.
@@ -143,6 +143,7 @@ fn request(lapsed: Lapsed, now: Timestamp) -> ClaimRequest {
         sketch: Sketch::default(),
         lease: LEASE,
         lapsed,
+        unpurged: Unpurged::Replace,
     }
 }
 

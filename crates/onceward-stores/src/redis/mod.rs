@@ -47,7 +47,8 @@ use async_trait::async_trait;
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Health, Imported, InvalidateRequest, Lapsed, Lease, LossAccepted,
     Outcome, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retention,
-    SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError, Tag, UnknownCause, Verdict,
+    SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError, Tag, UnknownCause, Unpurged,
+    Verdict,
 };
 use redis::Cmd;
 
@@ -170,6 +171,7 @@ impl RedisStore {
                 command.arg(u8::from(request.lapsed == Lapsed::Takeover));
                 command.arg(request.operation.to_string());
                 command.arg(&request.id.as_bytes()[..]).arg(self.touch());
+                command.arg(u8::from(request.unpurged == Unpurged::Keep));
                 codec::put_fields(request, command);
             });
         ScriptReply::read(value.await?)?.claim()

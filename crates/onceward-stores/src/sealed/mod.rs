@@ -69,10 +69,10 @@ use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
-    CachedCopies, Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, InvalidateRequest,
-    Lease, LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RenewRequest,
-    ResolveRequest, SettleRequest, Settlement, State, Stats, Store, StoreAdmin, StoreError,
-    Verdict,
+    CachedCopies, Claim, ClaimRequest, Due, Ended, Fence, Fenced, Health, Imported,
+    InvalidateRequest, Lease, LossAccepted, Outcome, Page, Purged, Query, Record, RecordId,
+    RecordVersion, RenewRequest, ResolveRequest, SettleRequest, Settlement, State, Stats, Store,
+    StoreAdmin, StoreError, Verdict,
 };
 
 pub use envelope::{SEAL_BYTES_MAX, TAG};
@@ -343,6 +343,19 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for SealedStore<S> {
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.inner.purge(limit).await
+    }
+
+    fn archives(&self) -> bool {
+        self.inner.archives()
+    }
+
+    /// Sealed, as they are stored.
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.inner.due(limit).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.inner.purge_versions(versions).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {

@@ -56,10 +56,10 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    CachedCopies, Claim, ClaimRequest, Fence, Fenced, Health, Imported, InvalidateRequest, Lease,
-    LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
-    Retained, SettleRequest, Settlement, Sketch, State, StateName, Stats, Store, StoreAdmin,
-    StoreError, Timestamp, Verdict,
+    CachedCopies, Claim, ClaimRequest, Due, Fence, Fenced, Health, Imported, InvalidateRequest,
+    Lease, LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RecordVersion,
+    RenewRequest, ResolveRequest, Retained, SettleRequest, Settlement, Sketch, State, StateName,
+    Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -350,6 +350,18 @@ impl StoreAdmin for TieredStore {
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.shared.authority.purge(limit).await
+    }
+
+    fn archives(&self) -> bool {
+        self.shared.authority.archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.shared.authority.due(limit).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.shared.authority.purge_versions(versions).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {

@@ -138,6 +138,9 @@ macro_rules! store_conformance {
             a_tombstone_answers_expired_and_then_the_key_is_new
             what_is_past_its_time_is_absent_before_it_is_purged
             purging_takes_what_is_due_in_chunks_and_nothing_else
+            what_is_due_is_listed_and_purged_only_as_it_was_listed
+            what_is_due_is_listed_in_chunks_and_never_starves
+            a_record_past_its_time_is_kept_from_claims_that_ask_for_it
             fences_increase_even_when_the_record_was_forgotten
             keys_do_not_see_each_other
             of_concurrent_claims_one_is_granted

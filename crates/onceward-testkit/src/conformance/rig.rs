@@ -7,7 +7,7 @@ use onceward_core::{
     Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity,
     InvalidateRequest, Key, Lapsed, Lease, OperationId, Outcome, OwnerToken, Record, RecordId,
     RenewRequest, Replay, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch,
-    SystemAmbient, Tag, UnknownCause, Verdict,
+    SystemAmbient, Tag, UnknownCause, Unpurged, Verdict,
 };
 
 use super::Harness;
@@ -59,6 +59,7 @@ impl<'a> Rig<'a> {
             sketch: Sketch::from_stored(b"first."),
             lease: self.lease,
             lapsed: Lapsed::Unknown,
+            unpurged: Unpurged::Replace,
         }
     }
 
