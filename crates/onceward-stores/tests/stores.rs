@@ -5,6 +5,11 @@ mod calls;
 mod lives;
 mod load;
 
+mod archive {
+    mod files;
+    mod kill;
+}
+
 mod dual {
     mod common;
     mod conformance;
