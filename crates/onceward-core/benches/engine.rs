@@ -17,7 +17,7 @@ use divan::counter::ItemsCount;
 use onceward_core::{
     Begin, Claim, ClaimRequest, Drained, Engine, Fenced, Fingerprint, FullStore, Holder, Identity,
     Intent, Key, Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, RecordId,
-    Retention, Scope, SettleRequest, Settled, Settlement, Sketch, SystemAmbient, Tag,
+    Retention, Scope, SettleRequest, Settled, Settlement, Sketch, SystemAmbient, Tag, Unpurged,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -186,6 +186,7 @@ fn claim_request(n: usize) -> ClaimRequest {
         path: None,
         lease: LEASE,
         lapsed: Lapsed::Unknown,
+        unpurged: Unpurged::Replace,
     }
 }
 

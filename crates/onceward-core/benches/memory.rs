@@ -21,7 +21,7 @@ use onceward_core::{
     Begin, Claim, ClaimRequest, Clock, Drained, Engine, Fenced, Fingerprint, Holder, Intent, Key,
     Lapsed, MemoryLimits, MemoryStore, OperationId, Outcome, OwnerToken, Record, RecordId,
     Retention, Scope, SettleRequest, Settled, Settlement, Sketch, Store, StoreAdmin, SystemAmbient,
-    Tag, Timestamp,
+    Tag, Timestamp, Unpurged,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
@@ -323,6 +323,7 @@ fn claim_request(n: u64) -> ClaimRequest {
         path: None,
         lease: BRIEFLY / 2,
         lapsed: Lapsed::Unknown,
+        unpurged: Unpurged::Replace,
     }
 }
 

@@ -19,7 +19,7 @@
 //! | `run` | typed results of any async function |
 //! | `engine` | execute, replay or reject; leases, waiting, shutdown |
 //! | `unknown` | resolvers, the reconciler, the decision log |
-//! | `sweeper` | removal of expired records |
+//! | `sweeper`, `archive` | removal of expired records; archiving them before |
 //! | `policy` | how an operation is protected: every limit with its reason |
 //! | `store` | the `Store` traits, the truth table, the memory store, metrics |
 //! | `record` | what a store keeps: record, state, outcome |
@@ -31,6 +31,7 @@
 // A panic here would make a known outcome unknown.
 #![warn(clippy::unwrap_used, clippy::expect_used)]
 
+mod archive;
 mod bulk;
 mod clock;
 mod engine;
@@ -46,6 +47,7 @@ mod store;
 mod sweeper;
 mod unknown;
 
+pub use archive::{Archive, ArchiveError, Archiving, PurgeError, Purger};
 pub use bulk::{Bulk, BulkDone, BulkError, BulkItem, InvalidBulk, ItemResult, OpenBulk};
 pub use clock::{Ambient, Clock, SystemAmbient, Timestamp};
 pub use engine::{
@@ -61,14 +63,15 @@ pub use intent::{
 pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
 pub use record::{
     CauseText, Content, Ended, ErrorCode, Fence, Holder, KeyLink, OperationStatus, Outcome,
-    OwnerToken, Record, Replay, Resource, Retained, Retention, State, StateName, Tag, UnknownCause,
-    Unreadable,
+    OwnerToken, Record, RecordVersion, Replay, Resource, Retained, Retention, State, StateName,
+    Tag, UnknownCause, Unreadable,
 };
 pub use run::{Done, Failure, Refused, RunError};
 pub use store::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lapsed, Lease, LossAccepted,
-    MemoryLimits, MemoryStore, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest,
-    Settlement, Stats, Store, StoreAdmin, StoreError, StoreErrorKind, Verdict, machine,
+    CachedCopies, Claim, ClaimRequest, DUE_BYTES_MAX, Due, Effect, Fenced, FullStore, Health,
+    Imported, InvalidateRequest, Lapsed, Lease, LossAccepted, MemoryLimits, MemoryStore, Page,
+    Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store,
+    StoreAdmin, StoreError, StoreErrorKind, Unpurged, Verdict, machine,
 };
 #[cfg(feature = "metrics")]
 pub use store::{MeteredStore, Meters};

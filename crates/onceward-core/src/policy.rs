@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::record::Retention;
-use crate::store::Lapsed;
+use crate::store::{Lapsed, Unpurged};
 
 /// How an operation is protected. Exists only valid; see [`PolicyBuilder`] for the settings.
 ///
@@ -74,6 +74,7 @@ pub struct PolicyBuilder {
     settle_wait: Duration,
     settle_patience: Duration,
     keep_key: bool,
+    keep_expired: bool,
     reference_retention: Option<Duration>,
 }
 
@@ -100,6 +101,7 @@ impl Default for PolicyBuilder {
             settle_wait: Duration::from_secs(5),
             settle_patience: Duration::from_secs(600),
             keep_key: false,
+            keep_expired: false,
             reference_retention: None,
         }
     }
@@ -211,6 +213,14 @@ impl PolicyBuilder {
     /// Stores the client's key as plain text, for operators (no).
     pub fn keep_key(mut self, keep: bool) -> Self {
         self.keep_key = keep;
+        self
+    }
+
+    /// Lets no claim replace an expired record that is not removed yet (no): its key is answered as
+    /// expired until then. For stores whose records are [archived](crate::Archive) before they are
+    /// removed; every process on such a store needs it.
+    pub fn keep_expired(mut self, keep: bool) -> Self {
+        self.keep_expired = keep;
         self
     }
 
@@ -350,6 +360,11 @@ impl Policy {
     /// How long an outcome is known by its business reference.
     pub fn reference_retention(&self) -> Duration {
         self.0.reference_retention.unwrap_or(self.0.retention.max(REFERENCE_RETENTION))
+    }
+
+    /// The rule for a record that is past its time and not removed yet.
+    pub fn unpurged(&self) -> Unpurged {
+        if self.0.keep_expired { Unpurged::Keep } else { Unpurged::Replace }
     }
 
     pub(crate) fn lapsed(&self) -> Lapsed {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use crate::archive::{Archive, Archiving, PurgeError, Purger};
 use crate::clock::Clock;
 use crate::store::{Effect, Purged, StoreAdmin, StoreError, StoreErrorKind};
 
@@ -18,8 +19,10 @@ const CHUNK_TIMEOUT: Duration = Duration::from_secs(120);
 /// Never touches running or unknown records. Retries after errors. Pauses while the wall clock
 /// and the monotonic clock disagree about the time since the start: a wall clock that jumped
 /// forward must not delete records within their retention. Restart after checking the clock.
+///
+/// With an [`Archive`], records are removed only once they are in it.
 pub struct Sweeper {
-    store: Arc<dyn StoreAdmin>,
+    purger: Purger,
     clock: Arc<dyn Clock>,
     settings: SweeperSettings,
     report: Box<dyn Fn(&SweeperRound) + Send + Sync>,
@@ -58,6 +61,8 @@ pub enum SweeperRound {
     },
     /// The store failed. Records removed before stay removed.
     Failed(StoreError),
+    /// The archive failed, or is missing. Records removed before are in it, the others stay.
+    NotArchived(PurgeError),
 }
 
 impl SweeperRound {
@@ -71,6 +76,9 @@ impl SweeperRound {
             Self::Failed(error) => {
                 tracing::warn!(%error, "the sweeper's round failed, will retry");
             }
+            Self::NotArchived(error) => {
+                tracing::error!(%error, "expired records are not archived, so they are not removed");
+            }
         }
     }
 }
@@ -78,12 +86,25 @@ impl SweeperRound {
 impl Sweeper {
     /// A sweeper of a store. The clock is the wall clock that is checked for jumps.
     pub fn new(store: Arc<dyn StoreAdmin>, clock: Arc<dyn Clock>) -> Self {
+        Self::of(Purger::new(store, Archiving::Unset), clock)
+    }
+
+    /// A sweeper that removes records by this purger.
+    pub fn of(purger: Purger, clock: Arc<dyn Clock>) -> Self {
         Self {
-            store,
+            purger,
             clock,
             settings: SweeperSettings::default(),
             report: Box::new(SweeperRound::log),
         }
+    }
+
+    /// Archives records before they are removed. The engines on the store need
+    /// [`keep_expired`](crate::PolicyBuilder::keep_expired), so that no claim replaces a record that
+    /// is not archived yet.
+    #[must_use]
+    pub fn archive(self, archive: Arc<dyn Archive>) -> Self {
+        Self { purger: self.purger.archiving(Archiving::To(archive)), ..self }
     }
 
     /// Replaces the default settings.
@@ -120,9 +141,10 @@ impl Sweeper {
     async fn round(&self) -> SweeperRound {
         let mut total = Purged::default();
         loop {
-            let purge = timeout(CHUNK_TIMEOUT, self.store.purge(self.settings.chunk));
-            match purge.await.unwrap_or_else(|_| Err(never_answered())) {
-                Err(error) => return SweeperRound::Failed(error),
+            let purge = timeout(CHUNK_TIMEOUT, self.purger.purge(self.settings.chunk));
+            match purge.await.unwrap_or_else(|_| Err(never_answered().into())) {
+                Err(PurgeError::Store(error)) => return SweeperRound::Failed(error),
+                Err(error) => return SweeperRound::NotArchived(error),
                 Ok(purged) => {
                     total.removed += purged.removed;
                     total.tombstoned += purged.tombstoned;

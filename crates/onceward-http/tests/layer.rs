@@ -11,7 +11,9 @@ use bytes::Bytes;
 use common::*;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
+use onceward_core::{
+    Engine, Expiry, Fenced, InvalidateRequest, MemoryStore, OnLapse, Query, StoreAdmin as _,
+};
 use onceward_http::{
     CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode, Observer,
     Onceward, Operation, Outcomes, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
@@ -118,6 +120,39 @@ async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
     assert_eq!(ask(with(&[], post("k", body))).await, (201, true, 3));
     engine.drain(Duration::ZERO).await;
     assert_eq!(ask(with(&[], post("k", body))).await, (503, false, 3), "known, and too late");
+}
+
+/// The cache asks the store about each replay, so an invalidated response is not replayed from it.
+#[tokio::test]
+async fn an_invalidated_response_is_not_replayed_from_the_cache() {
+    let store = Arc::new(MemoryStore::new());
+    let layer = Onceward::layer(Engine::new(store.clone())).single_tenant();
+    let (layer, counter) = (layer.others(Rules::default()).build().unwrap(), Counter::default());
+    let ask = async || send(&layer, counting(&counter), post("k", "{}")).await;
+    assert_eq!(ask().await.status(), 201);
+    assert!(is_replay(&ask().await) && is_replay(&ask().await), "it is in the cache");
+    let record = store.list(&Query::default()).await.unwrap().records.remove(0);
+    let request = InvalidateRequest { id: record.id, fence: record.fence };
+    assert_eq!(store.invalidate(&request).await.unwrap(), Fenced::Applied(()));
+    for _ in 0..2 {
+        let refused = ask().await;
+        assert_eq!((refused.status().as_u16(), is_replay(&refused)), (409, false));
+        assert_eq!(code(&refused), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+        let problem = json(&refused);
+        assert!(problem["detail"].as_str().unwrap().contains("invalidated"), "{problem}");
+        assert_eq!((&problem["retryable"], &problem["same_key"]), (&false.into(), &false.into()));
+        assert_eq!(problem["operation_id"], record.operation.to_string());
+    }
+    let page = |path: &str| {
+        let path = format!("/onceward/operations/{}{path}", record.operation);
+        http::Request::get(path).body(Full::default()).unwrap()
+    };
+    let status = send(&layer, counting(&counter), page("")).await;
+    assert_eq!(json(&status)["state"], "completed");
+    assert_eq!(json(&status)["result"], serde_json::json!({ "status": 201 }), "without a link");
+    let result = send(&layer, counting(&counter), page("/result")).await;
+    assert_eq!(code(&result), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+    assert_eq!(counter.executions(), 1);
 }
 
 // The handler's side ------------------------------------------------------------------------

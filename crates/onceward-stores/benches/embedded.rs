@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use onceward_core::{
     Claim, ClaimRequest, Clock, Fenced, Fingerprint, Holder, Lapsed, OperationId, Outcome,
     OwnerToken, RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store as _,
-    StoreAdmin as _, SystemAmbient, Tag, Timestamp,
+    StoreAdmin as _, SystemAmbient, Tag, Timestamp, Unpurged,
 };
 use onceward_stores::embedded::{Disk, EmbeddedStore, Environment, Settings, SystemDisk};
 use tempfile::TempDir;
@@ -293,6 +293,7 @@ impl Target for Ours {
             path: None,
             lease: Duration::from_secs(30),
             lapsed: Lapsed::Unknown,
+            unpurged: Unpurged::Replace,
         };
         match self.0.claim(&request).await.unwrap() {
             Claim::Granted { lease, .. } => (request.id, Holder { owner, fence: lease.fence }),

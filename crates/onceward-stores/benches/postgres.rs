@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Fingerprint, Holder, Lapsed, OperationId, Outcome, OwnerToken,
     RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store as _, StoreAdmin as _,
-    SystemAmbient, Tag,
+    SystemAmbient, Tag, Unpurged,
 };
 use onceward_services::{Postgres, Server, query};
 use onceward_stores::postgres::{PostgresStore, Schema, Settings};
@@ -191,6 +191,7 @@ async fn claim_and_complete(store: Arc<PostgresStore>, stop: Arc<AtomicBool>) ->
             path: None,
             lease: Duration::from_secs(30),
             lapsed: Lapsed::Unknown,
+            unpurged: Unpurged::Replace,
         };
         let begin = Instant::now();
         let Claim::Granted { lease, .. } = store.claim(&request).await.unwrap() else { panic!() };

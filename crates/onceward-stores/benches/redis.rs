@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Fingerprint, Holder, Lapsed, OperationId, Outcome, OwnerToken,
     RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store as _, StoreAdmin as _,
-    SystemAmbient, Tag,
+    SystemAmbient, Tag, Unpurged,
 };
 use onceward_services::{Reply, Server, ask};
 use onceward_stores::redis::{RedisStore, Settings};
@@ -145,6 +145,7 @@ async fn claim(store: &RedisStore, ambient: &SystemAmbient) -> (RecordId, Holder
         path: None,
         lease: Duration::from_secs(30),
         lapsed: Lapsed::Unknown,
+        unpurged: Unpurged::Replace,
     };
     match store.claim(&request).await.unwrap() {
         Claim::Granted { lease, .. } => {

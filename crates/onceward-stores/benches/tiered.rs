@@ -21,7 +21,7 @@ use std::time::Duration;
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
     OperationId, Outcome, OwnerToken, Retention, Scope, SettleRequest, Settlement, Sketch,
-    SystemAmbient, Tag,
+    SystemAmbient, Tag, Unpurged,
 };
 use onceward_services::{Server, ask};
 use onceward_stores::postgres::{self, PostgresStore};
@@ -102,6 +102,7 @@ fn request(key: u64) -> ClaimRequest {
         path: None,
         lease: Duration::from_secs(30),
         lapsed: Lapsed::Unknown,
+        unpurged: Unpurged::Replace,
     }
 }
 

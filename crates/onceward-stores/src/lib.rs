@@ -11,6 +11,9 @@
 //! | `tiered` | `tiered::TieredStore`: PostgreSQL decides, Redis answers what is settled |
 //! | `sealed` | `sealed::SealedStore`: outcomes compressed and encrypted, over any store |
 //!
+//! The feature `archive` has `file_archive::FileArchive`, which keeps expired records before a store
+//! removes them.
+//!
 //! [`connect`] opens any of them by its URL. [`copy`](copy()) and [`dual::DualStore`] move records
 //! from one store to another.
 //!
@@ -27,6 +30,8 @@ mod copy;
 pub mod dual;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+#[cfg(feature = "archive")]
+pub mod file_archive;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "sealed", feature = "tiered"))]

@@ -5,6 +5,11 @@ mod calls;
 mod lives;
 mod load;
 
+mod archive {
+    mod files;
+    mod kill;
+}
+
 mod dual {
     mod common;
     mod conformance;
@@ -72,6 +77,7 @@ mod tiered {
     mod common;
     mod conformance;
     mod faults;
+    mod invalidation;
     mod kill;
     mod tiers;
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, FullStore, Health, Imported, Lease, LossAccepted,
-    MemoryLimits, MemoryStore, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
-    SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    CachedCopies, Claim, ClaimRequest, Clock, Due, Effect, Fenced, FullStore, Health, Imported,
+    InvalidateRequest, Lease, LossAccepted, MemoryLimits, MemoryStore, Page, Purged, Query, Record,
+    RecordId, RecordVersion, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
+    StoreError, StoreErrorKind,
 };
 use parking_lot::Mutex;
 
@@ -163,8 +164,24 @@ impl StoreAdmin for FaultyStore {
         self.call(Call::Admin, async |store| store.resolve(request).await).await
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.call(Call::Admin, async |store| store.invalidate(request).await).await
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.call(Call::Admin, async |store| store.purge(limit).await).await
+    }
+
+    fn archives(&self) -> bool {
+        self.inner.lock().archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.call(Call::Admin, async |store| store.due(limit).await).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.call(Call::Admin, async |store| store.purge_versions(versions).await).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
@@ -181,6 +198,14 @@ impl StoreAdmin for FaultyStore {
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         self.call(Call::Admin, async |store| store.accept_loss().await).await
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.lock().has_cache()
+    }
+
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.call(Call::Admin, async |store| store.invalidate_cache(copies).await).await
     }
 }
 

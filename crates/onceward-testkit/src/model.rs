@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
-    OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, RequestPath, ResolveRequest,
-    Retention, Scope, SettleRequest, Settlement, Sketch, State, StateName, Store as _,
-    StoreAdmin as _, Tag, UnknownCause, Verdict,
+    Claim, ClaimRequest, Fence, Fenced, Fingerprint, FullStore, Holder, Identity,
+    InvalidateRequest, Key, Lapsed, OperationId, Outcome, OwnerToken, Record, RecordId,
+    RenewRequest, RequestPath, ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch,
+    State, StateName, Store as _, StoreAdmin as _, Tag, UnknownCause, Unpurged, Verdict,
 };
 use proptest::prelude::{BoxedStrategy, Just, Strategy, prop_oneof};
 
@@ -28,6 +28,7 @@ pub enum Step {
     Renew { grant: u8 },
     Settle { grant: u8, how: Settling, forged: bool },
     Resolve { grant: u8, how: Settling },
+    Invalidate { grant: u8 },
     Purge,
     Pass { half_leases: u8 },
 }
@@ -59,6 +60,7 @@ fn step() -> BoxedStrategy<Step> {
             Step::Settle { grant, how, forged: forged == 0 }
         }),
         2 => (0u8..8, settling()).prop_map(|(grant, how)| Step::Resolve { grant, how }),
+        1 => (0u8..8).prop_map(|grant| Step::Invalidate { grant }),
         1 => Just(Step::Purge),
         3 => (1u8..9).prop_map(|half_leases| Step::Pass { half_leases }),
     ]
@@ -135,6 +137,7 @@ impl<'a> Pair<'a> {
             Step::Renew { grant } => self.renew(grant).await,
             Step::Settle { grant, how, forged } => self.settle(grant, how, forged).await,
             Step::Resolve { grant, how } => self.resolve(grant, how).await,
+            Step::Invalidate { grant } => self.invalidate(grant).await,
             Step::Purge => {
                 let store = self.store.purge(100).await.unwrap();
                 let model = self.model.purge(100).await.unwrap();
@@ -169,6 +172,7 @@ impl<'a> Pair<'a> {
             path: Some(RequestPath::new(&format!("/requests/{request}"))),
             lease: self.lease,
             lapsed: if lapsed { Lapsed::Takeover } else { Lapsed::Unknown },
+            unpurged: Unpurged::Replace,
         };
         self.names.insert(request.operation, self.names.len());
         let store = self.store.claim(&request).await.unwrap();
@@ -247,6 +251,14 @@ impl<'a> Pair<'a> {
         };
         let store = self.store.resolve(&request(it.store)).await.unwrap();
         let model = self.model.resolve(&request(it.model)).await.unwrap();
+        (fenced(&store), fenced(&model))
+    }
+
+    async fn invalidate(&self, grant: u8) -> (String, String) {
+        let Some(it) = self.grant(grant) else { return Default::default() };
+        let request = |fence| InvalidateRequest { id: it.id, fence };
+        let store = self.store.invalidate(&request(it.store)).await.unwrap();
+        let model = self.model.invalidate(&request(it.model)).await.unwrap();
         (fenced(&store), fenced(&model))
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fence, Fenced, Holder, Imported, Lease, Page, Purged, Query,
-    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, State, StateName, Stats, Store,
-    StoreAdmin, StoreError, Timestamp, UnknownCause,
+    Claim, ClaimRequest, Clock, Due, Fence, Fenced, Holder, Imported, InvalidateRequest, Lease,
+    Page, Purged, Query, Record, RecordId, RecordVersion, RenewRequest, ResolveRequest,
+    SettleRequest, State, StateName, Stats, Store, StoreAdmin, StoreError, Timestamp, UnknownCause,
 };
 use parking_lot::Mutex;
 
@@ -71,6 +71,28 @@ impl OpenStore {
             }
         }
         answer
+    }
+
+    /// Writes what a sweep makes of a record.
+    fn sweep(
+        &self,
+        records: &mut BTreeMap<RecordId, Record>,
+        id: RecordId,
+        next: Next,
+        purged: &mut Purged,
+    ) {
+        match next {
+            Next::Put(record) => {
+                records.insert(id, *record);
+                purged.tombstoned += 1;
+            }
+            _ => {
+                let gone = records.remove(&id).map_or(Fence(0), |record| record.fence);
+                let mut forgotten = self.forgotten.lock();
+                *forgotten = (*forgotten).max(gone);
+                purged.removed += 1;
+            }
+        }
     }
 
     fn is(&self, mutant: StoreMutant) -> bool {
@@ -170,6 +192,12 @@ impl StoreAdmin for OpenStore {
         }))
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        Ok(self.step(&request.id, |records, now| {
+            machine::invalidate(records.get(&request.id), request, now)
+        }))
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         let (mut records, now) = (self.records.lock(), self.clock.now());
         let due: Vec<_> = records
@@ -179,17 +207,32 @@ impl StoreAdmin for OpenStore {
             .collect();
         let mut purged = Purged { more: due.len() > limit, ..Purged::default() };
         for (id, next) in due.into_iter().take(limit) {
-            match next {
-                Next::Put(record) => {
-                    records.insert(id, *record);
-                    purged.tombstoned += 1;
-                }
-                _ => {
-                    let gone = records.remove(&id).map_or(Fence(0), |record| record.fence);
-                    let mut forgotten = self.forgotten.lock();
-                    *forgotten = (*forgotten).max(gone);
-                    purged.removed += 1;
-                }
+            self.sweep(&mut records, id, next, &mut purged);
+        }
+        Ok(purged)
+    }
+
+    fn archives(&self) -> bool {
+        true
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        let (records, now) = (self.records.lock(), self.clock.now());
+        let due = records.values().filter(|record| machine::sweep(record, now) != Next::Same);
+        let mut due: Vec<Record> = due.take(limit + 1).cloned().collect();
+        let more = due.len() > limit;
+        due.truncate(limit);
+        Ok(Due { records: due, more })
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        let (mut records, now) = (self.records.lock(), self.clock.now());
+        let mut purged = Purged::default();
+        for version in versions {
+            let Some(record) = records.get(&version.id) else { continue };
+            match machine::sweep_version(record, version, now) {
+                Next::Same => {}
+                next => self.sweep(&mut records, version.id, next, &mut purged),
             }
         }
         Ok(purged)

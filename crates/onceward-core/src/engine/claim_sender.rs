@@ -182,6 +182,7 @@ impl ClaimRequest {
             sketch: identity.sketch(&id, parts),
             path: path.clone(),
             lapsed: policy.lapsed(),
+            unpurged: policy.unpurged(),
             ..Self::new(ambient, id, scope.clone(), *fingerprint, policy.lease())
         }
     }

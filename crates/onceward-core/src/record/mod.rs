@@ -61,6 +61,19 @@ pub struct Record {
     pub updated_at: Timestamp,
 }
 
+/// A version of a record. Every change of a settled record changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RecordVersion {
+    /// The record's id.
+    pub id: RecordId,
+    /// The fence of the last grant.
+    pub fence: Fence,
+    /// The stored state.
+    pub state: StateName,
+    /// Time of the last change, on the store's clock.
+    pub updated_at: Timestamp,
+}
+
 /// State of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
@@ -213,6 +226,12 @@ impl Record {
     /// True if `holder` has the current grant.
     pub fn held_by(&self, holder: &Holder) -> bool {
         self.owner == holder.owner && self.fence == holder.fence
+    }
+
+    /// Its version.
+    pub const fn version(&self) -> RecordVersion {
+        let Self { id, fence, updated_at, .. } = *self;
+        RecordVersion { id, fence, state: self.state.name(), updated_at }
     }
 
     /// The state at `now`: a lapsed lease stands at unknown, a record past its retention at

@@ -52,6 +52,9 @@ impl Tag {
     /// Codec of [`Outcome::json`].
     pub const JSON: Tag = Tag::from_static("json/v1");
 
+    /// Codec of [`Outcome::invalidated`], which has no bytes.
+    pub const INVALIDATED: Tag = Tag::from_static("invalidated/v1");
+
     /// A tag known at compile time.
     pub const fn from_static(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))
@@ -157,6 +160,20 @@ impl Outcome {
     /// A summary in place of a reply that is not kept.
     pub fn omitted(tag: Tag, summary: impl Into<Bytes>) -> Self {
         Self { content: Content::Omitted, ..Self::whole(tag, summary) }
+    }
+
+    /// The remains of an outcome that must not be replayed any more, because a correction of data
+    /// has removed the effect. Status, error code and resource stay, for people and for lookups.
+    #[must_use]
+    pub fn invalidated(&self) -> Self {
+        let Self { resource, status, error_code, .. } = self.clone();
+        let remains = Self::omitted(Tag::INVALIDATED, Bytes::new());
+        Self { resource, status, error_code, ..remains }
+    }
+
+    /// True if it was [invalidated](Self::invalidated).
+    pub fn is_invalidated(&self) -> bool {
+        self.content == Content::Omitted && self.tag == Tag::INVALIDATED && self.bytes.is_empty()
     }
 
     /// A whole value as JSON.

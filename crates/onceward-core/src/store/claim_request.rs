@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ClaimRequest, Lapsed};
+use super::{ClaimRequest, Lapsed, Unpurged};
 use crate::clock::Ambient;
 use crate::intent::{Fingerprint, Key, OperationId, RecordId, RequestPath, Scope, Sketch};
 use crate::record::OwnerToken;
@@ -29,6 +29,7 @@ impl ClaimRequest {
             path: None,
             lease,
             lapsed: Lapsed::Unknown,
+            unpurged: Unpurged::Replace,
         }
     }
 
@@ -76,6 +77,13 @@ impl ClaimRequest {
     #[must_use]
     pub fn with_lapsed(mut self, lapsed: Lapsed) -> Self {
         self.lapsed = lapsed;
+        self
+    }
+
+    /// Sets what to do about a record past its time.
+    #[must_use]
+    pub fn with_unpurged(mut self, unpurged: Unpurged) -> Self {
+        self.unpurged = unpurged;
         self
     }
 }

@@ -8,13 +8,14 @@
 use std::time::Duration;
 
 use super::{
-    Claim, ClaimRequest, Fenced, Imported, Lapsed, Lease, RenewRequest, ResolveRequest,
-    SettleRequest, Settlement, Verdict,
+    Claim, ClaimRequest, Fenced, Imported, InvalidateRequest, Lapsed, Lease, RenewRequest,
+    ResolveRequest, SettleRequest, Settlement, Unpurged, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Sketch};
 use crate::record::{
-    Ended, Fence, Record, Replay, Retained, Retention, State, StateName, UnknownCause,
+    Ended, Fence, Record, RecordVersion, Replay, Retained, Retention, State, StateName,
+    UnknownCause,
 };
 
 /// One step of the machine: the answer, and what to write.
@@ -87,6 +88,7 @@ pub fn claim(
     let late = Claim::Running { operation, lease_left: Duration::ZERO };
     let own = record.owner == request.owner;
     let standing = match record.standing(now) {
+        None if request.unpurged == Unpurged::Keep => return Step::same(Claim::Expired),
         None => return grant(Some(record)),
         Some(StateName::Expired) => return Step::same(Claim::Expired),
         Some(StateName::Released) if own => return Step::same(late),
@@ -239,6 +241,40 @@ pub fn resolve(
     decide(record, &settlement, request.retention, now)
 }
 
+/// A change of a settled record is later than the settlement by at least this, so that no copy of
+/// the record from before it can replace it.
+const LATER: Duration = Duration::from_millis(1);
+
+/// A correction of data has removed the effect: the content of the outcome is dropped.
+pub fn invalidate(
+    record: Option<&Record>,
+    request: &InvalidateRequest,
+    now: Timestamp,
+) -> Step<Fenced<()>> {
+    let Some(record) = present(record, now) else { return Step::same(Fenced::Missing) };
+    if record.fence != request.fence || record.standing(now) == Some(StateName::Expired) {
+        return Step::same(Fenced::Stale);
+    }
+    let state = match &record.state {
+        State::Completed { outcome, .. } | State::Failed { outcome, .. }
+            if outcome.is_invalidated() =>
+        {
+            return Step::same(Fenced::Applied(()));
+        }
+        State::Completed { outcome, retained } => {
+            State::Completed { outcome: outcome.invalidated(), retained: *retained }
+        }
+        State::Failed { outcome, retained } => {
+            State::Failed { outcome: outcome.invalidated(), retained: *retained }
+        }
+        State::Running { .. }
+        | State::Released { .. }
+        | State::Unknown { .. }
+        | State::Expired { .. } => return Step::same(Fenced::Stale),
+    };
+    Step::stand(Fenced::Applied(()), state, now.max(record.updated_at + LATER))
+}
+
 /// Writes a settlement into a record that is still open, or confirms the same one.
 fn decide(
     record: &Record,
@@ -288,6 +324,11 @@ pub fn sweep(record: &Record, now: Timestamp) -> Next {
     }
 }
 
+/// A record was archived: it is swept if that is still the version stored.
+pub fn sweep_version(record: &Record, version: &RecordVersion, now: Timestamp) -> Next {
+    if record.version() == *version { sweep(record, now) } else { Next::Same }
+}
+
 /// A record comes from another store.
 pub fn import(stored: Option<&Record>, other: &Record) -> Step<Imported> {
     match stored {
@@ -300,8 +341,9 @@ pub fn import(stored: Option<&Record>, other: &Record) -> Step<Imported> {
 ///
 /// The one with the higher fence is later. Under one fence it is the one that is further: running,
 /// handed back, unknown, settled, a tombstone; of two that run or are settled, the one that
-/// changed last. A settled record never changes under its fence in one store. In two stores it may
-/// have been settled twice, where one of them had ceased to decide.
+/// changed last. In one store a settled record changes under its fence only by being invalidated,
+/// which is later. In two stores it may have been settled twice, where one of them had ceased to
+/// decide.
 pub fn is_later(record: &Record, than: &Record) -> bool {
     how_far(record) > how_far(than)
 }

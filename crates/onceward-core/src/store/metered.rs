@@ -12,11 +12,12 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
-    Claim, ClaimRequest, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged, Query,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    CachedCopies, Claim, ClaimRequest, Due, Fenced, Health, Imported, InvalidateRequest, Lease,
+    LossAccepted, Page, Purged, Query, RenewRequest, ResolveRequest, SettleRequest, Stats, Store,
+    StoreAdmin, StoreError,
 };
 use crate::intent::{Fingerprint, RecordId};
-use crate::record::{Ended, Record, Replay};
+use crate::record::{Ended, Record, RecordVersion, Replay};
 
 /// Store, call and result.
 type CallLabels = [(&'static str, &'static str); 3];
@@ -164,8 +165,24 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
         self.metered("resolve", fenced_result, self.inner.resolve(request)).await
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.metered("invalidate", fenced_result, self.inner.invalidate(request)).await
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.metered("purge", ok, self.inner.purge(limit)).await
+    }
+
+    fn archives(&self) -> bool {
+        self.inner.archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.metered("due", ok, self.inner.due(limit)).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.metered("purge_versions", ok, self.inner.purge_versions(versions)).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
@@ -182,6 +199,14 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for MeteredStore<S> {
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         self.metered("accept_loss", ok, self.inner.accept_loss()).await
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.has_cache()
+    }
+
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.metered("invalidate_cache", ok, self.inner.invalidate_cache(copies)).await
     }
 }
 

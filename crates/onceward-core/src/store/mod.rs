@@ -23,7 +23,8 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::intent::{Fingerprint, Key, OperationId, RecordId, RequestPath, Scope, Sketch};
 use crate::record::{
-    Fence, Holder, Outcome, OwnerToken, Record, Replay, Retention, StateName, UnknownCause,
+    Fence, Holder, Outcome, OwnerToken, Record, RecordVersion, Replay, Retention, StateName,
+    UnknownCause,
 };
 
 pub use memory::{MemoryLimits, MemoryStore};
@@ -115,9 +116,37 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// request's. Idempotent for the same evidence.
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError>;
 
+    /// Drops the content of a settled record's outcome, so that it is never replayed again; see
+    /// [`Outcome::invalidated`]. The record stays: its key does not run again before its retention
+    /// is over. Refused as stale for a record that is not settled, is expired, or has another
+    /// fence. Atomic and idempotent.
+    ///
+    /// Afterwards no call reads the content from the store. Its bytes leave the disk as those of a
+    /// removed record do.
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError>;
+
     /// Removes at most `limit` records that are past their retention. Never touches running or
     /// unknown ones.
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError>;
+
+    /// True if the store supports [`due`](Self::due) and
+    /// [`purge_versions`](Self::purge_versions), and removes no record in any other way. Then its
+    /// expired records can be [archived](crate::Archive).
+    fn archives(&self) -> bool {
+        false
+    }
+
+    /// Returns records that [`purge`](Self::purge) would change now, as they are stored: sealed
+    /// outcomes stay sealed. At most `limit` of them, and not much more than [`DUE_BYTES_MAX`].
+    /// Records that cannot be read are left out.
+    async fn due(&self, _limit: usize) -> Result<Due, StoreError> {
+        Err(not_archivable())
+    }
+
+    /// Purges records of these versions. Records that have changed since stay.
+    async fn purge_versions(&self, _versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        Err(not_archivable())
+    }
 
     /// Returns how much the store holds.
     async fn stats(&self) -> Result<Stats, StoreError>;
@@ -129,6 +158,20 @@ pub trait StoreAdmin: Send + Sync + 'static {
     /// Later grants of this store for the key have higher fences. Times are judged by this
     /// store's clock: the two clocks have to agree as closely as leases and retention require.
     async fn import(&self, record: &Record) -> Result<Imported, StoreError>;
+
+    /// True if copies of records are kept in a cache in front of the store.
+    fn has_cache(&self) -> bool {
+        false
+    }
+
+    /// Makes every process ask the store again: copies of records in the cache, made before this
+    /// call, do not count any more. For use after records were changed in the store by hand. Safe
+    /// at any time, as a lost copy costs time only. Idempotent.
+    ///
+    /// When it returns, no process answers from such a copy. Without a cache it does nothing.
+    async fn invalidate_cache(&self, _copies: &CachedCopies) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Returns whether the store grants new claims, and what may soon stop it. Changes nothing.
     /// `Err`: the store cannot be asked.
@@ -174,6 +217,8 @@ pub struct ClaimRequest {
     pub lease: Duration,
     /// Rule for a lapsed lease of another owner.
     pub lapsed: Lapsed,
+    /// Rule for a record that is past its time.
+    pub unpurged: Unpurged,
 }
 
 /// Rule for a claim that finds a lapsed lease.
@@ -184,6 +229,17 @@ pub enum Lapsed {
     /// Run again under a higher fence. Only for effects that are fenced or idempotent
     /// themselves.
     Takeover,
+}
+
+/// Rule for a claim that finds a record past its time, which no purge has removed yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Unpurged {
+    /// Replace it: the key is new.
+    #[default]
+    Replace,
+    /// Answer that the key has expired. For records that are archived before they are removed, as
+    /// a claim in their place would lose them.
+    Keep,
 }
 
 /// The answer to a claim.
@@ -316,6 +372,15 @@ pub struct ResolveRequest {
     pub retention: Retention,
 }
 
+/// Invalidation of a stored outcome: a correction of data has removed the effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidateRequest {
+    /// The record.
+    pub id: RecordId,
+    /// The fence of the outcome.
+    pub fence: Fence,
+}
+
 /// Verdict about an operation whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -369,6 +434,23 @@ pub struct Page {
     /// unknown whether they match, and they count against the limit. Claims of them fail as
     /// [`StoreErrorKind::Undecodable`]; one of them does not hide the others.
     pub undecodable: Vec<RecordId>,
+}
+
+/// Most bytes of [`StoreAdmin::due`] apart from its last record: they are in memory at once.
+pub const DUE_BYTES_MAX: usize = 16 << 20;
+
+/// Records that are past their retention.
+#[derive(Debug, Clone, Default)]
+pub struct Due {
+    /// The records.
+    pub records: Vec<Record>,
+    /// True if more records are due now.
+    pub more: bool,
+}
+
+fn not_archivable() -> StoreError {
+    StoreError::new("store", StoreErrorKind::Unavailable, Effect::NotApplied)
+        .caused_by("this store cannot be archived")
 }
 
 /// Effect of a purge.
@@ -430,6 +512,16 @@ impl Stats {
         let oldest = self.oldest_unknown.map_or(updated_at, |oldest| oldest.min(updated_at));
         self.oldest_unknown = Some(oldest);
     }
+}
+
+/// Copies of records in a cache in front of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CachedCopies {
+    /// All of them.
+    All,
+    /// Those of these records, which need not be in the store any more. Their bytes leave the cache
+    /// at once. Other copies may be made again, too.
+    Of(Vec<RecordId>),
 }
 
 /// Readiness of a store to grant claims.

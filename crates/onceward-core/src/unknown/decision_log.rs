@@ -13,7 +13,7 @@ use crate::store::{
     StoreErrorKind, Verdict,
 };
 
-/// A decision about an operation whose outcome was unknown.
+/// A decision about an operation: of its unknown outcome, or about its stored one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// The operation.
@@ -41,6 +41,11 @@ pub enum DecisionKind {
     /// The store had lost records, and grants claims again. About the whole store: the operation
     /// id names only the decision.
     LossAccepted,
+    /// A correction of data had removed the effect: the stored outcome is not replayed any more.
+    Invalidated,
+    /// Copies of records in a cache do not count any more. If it is not about one operation, the
+    /// operation id names only the decision.
+    CacheInvalidated,
 }
 
 impl DecisionKind {
@@ -58,7 +63,9 @@ impl DecisionKind {
         match self {
             Self::Happened => Some("completed"),
             Self::DidNotHappen => Some("released"),
-            Self::Superseded | Self::LossAccepted => None,
+            Self::Superseded | Self::LossAccepted | Self::Invalidated | Self::CacheInvalidated => {
+                None
+            }
         }
     }
 }

@@ -342,8 +342,12 @@ impl ReconcilerRound {
             Answered::Settled(DecisionKind::Happened) => self.happened += 1,
             Answered::Settled(DecisionKind::DidNotHappen) => self.did_not_happen += 1,
             Answered::Settled(DecisionKind::Superseded) => self.settled_elsewhere += 1,
-            // Only for stores, never for an operation.
-            Answered::Settled(DecisionKind::LossAccepted) => {}
+            // Decisions of operators, never of a resolver.
+            Answered::Settled(
+                DecisionKind::LossAccepted
+                | DecisionKind::Invalidated
+                | DecisionKind::CacheInvalidated,
+            ) => {}
             Answered::StillUnknown => {
                 self.still_unknown += 1;
                 self.still(&record);

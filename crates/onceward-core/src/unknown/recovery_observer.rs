@@ -53,7 +53,9 @@ impl RecoveryStatus {
             DecisionKind::Happened => Some(Self::Happened),
             DecisionKind::DidNotHappen => Some(Self::DidNotHappen),
             DecisionKind::Superseded => Some(Self::SettledElsewhere),
-            DecisionKind::LossAccepted => None,
+            DecisionKind::LossAccepted
+            | DecisionKind::Invalidated
+            | DecisionKind::CacheInvalidated => None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The tests of the core, in one program: each program links the core and the testkit anew.
 
+mod archive;
 mod bulk;
 mod common;
 mod engine;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fence, Fingerprint, Holder, Lapsed, OperationId, Outcome,
-    OwnerToken, Record, RecordId, RenewRequest, Replay, ResolveRequest, Retention, Scope,
-    SettleRequest, Settlement, Sketch, Tag, Timestamp, UnknownCause, Verdict,
+    Claim, ClaimRequest, Ended, Fence, Fingerprint, Holder, InvalidateRequest, Lapsed, OperationId,
+    Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay, ResolveRequest, Retention, Scope,
+    SettleRequest, Settlement, Sketch, Tag, Timestamp, UnknownCause, Unpurged, Verdict,
 };
 
 /// Old state, event, new state.
@@ -17,7 +17,7 @@ const LEASE: Duration = Duration::from_secs(1);
 const START: Timestamp = Timestamp::from_millis(1_000_000);
 const ID: RecordId = RecordId::from_bytes([7; 32]);
 
-const WORDS: [&str; 9] = [
+const WORDS: [&str; 10] = [
     "claim",
     "renew",
     "complete",
@@ -26,6 +26,7 @@ const WORDS: [&str; 9] = [
     "release",
     "happened",
     "did not happen",
+    "invalidate",
     "sweep",
 ];
 
@@ -100,6 +101,8 @@ fn events(record: Option<&Record>, now: Timestamp) -> Vec<(&'static str, Next)> 
             nexts.push((word, machine::resolve(record, &request, now).next));
         }
     }
+    let correction = InvalidateRequest { id: ID, fence: holder.fence };
+    nexts.push(("invalidate", machine::invalidate(record, &correction, now).next));
     if let Some(record) = record {
         nexts.push(("sweep", machine::sweep(record, now)));
     }
@@ -141,6 +144,7 @@ fn request(lapsed: Lapsed, now: Timestamp) -> ClaimRequest {
         path: None,
         lease: LEASE,
         lapsed,
+        unpurged: Unpurged::Replace,
     }
 }
 

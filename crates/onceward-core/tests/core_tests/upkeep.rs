@@ -91,6 +91,7 @@ fn sweeping(bench: &Bench, clock: Arc<dyn Clock>) -> Arc<Mutex<Vec<String>>> {
                 SweeperRound::Removed(purged) => format!("removed {}", purged.removed),
                 SweeperRound::ClockJumped { .. } => "clock jumped".into(),
                 SweeperRound::Failed(_) => "failed".into(),
+                SweeperRound::NotArchived(_) => "not archived".into(),
             });
         }
     });

@@ -132,6 +132,10 @@ impl LayerState {
     }
 
     fn summary(&self, operation: OperationId, outcome: &Outcome) -> Option<ResultSummary> {
+        if outcome.is_invalidated() {
+            let status = outcome.status?;
+            return Some(ResultSummary { status, location: None, href: None });
+        }
         let reply = stored_reply(outcome)?;
         let location = reply.location();
         let location = location.and_then(|it| it.to_str().ok().map(str::to_owned));

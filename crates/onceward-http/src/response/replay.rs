@@ -21,6 +21,11 @@ pub(crate) type Rebuild = Arc<dyn Fn(SensitiveReply) -> Rebuilding + Send + Sync
 pub(crate) type Rebuilding =
     Pin<Box<dyn Future<Output = Result<Response<Bytes>, BoxError>> + Send>>;
 
+/// The detail for a response that an operator has invalidated.
+const INVALIDATED: &str = "The stored response was invalidated by an operator, because what the \
+    operation did has been corrected since. It will not be executed again with this key. Look the \
+    resource up.";
+
 /// Returns the response of a stored outcome, in a coding that the client accepts.
 pub(crate) async fn replay<R>(
     replay: Replay,
@@ -30,6 +35,9 @@ pub(crate) async fn replay<R>(
 ) -> Result<Response<Body<R>>, Problem> {
     let Replay { operation, outcome, .. } = replay;
     let not_replayable = Problem::new(Code::NotReplayable).operation(operation);
+    if outcome.is_invalidated() {
+        return Err(not_replayable.detail(INVALIDATED));
+    }
     let Some(reply) = stored_reply(&outcome) else { return Err(not_replayable) };
     match outcome.content {
         Content::Whole => Ok(reply.into_replay(rules, accept).map(Whole::into_body)),

@@ -18,11 +18,12 @@ use tokio::time::timeout;
 
 use super::AdminApi;
 use super::requests::{
-    AcceptLoss, FindRecord, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord,
-    ShowRecord, VerifyRecords,
+    AcceptLoss, FindRecord, InvalidateCache, InvalidateRecord, ListDecisions, ListRecords,
+    PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord, VerifyRecords,
 };
 use super::views::{
-    AcceptLossDone, DecisionPage, PurgeDone, RecordDetails, RecordPage, StoreTotals, VerifiedPage,
+    AcceptLossDone, CacheInvalidationDone, DecisionPage, PurgeDone, RecordDetails, RecordPage,
+    StoreTotals, VerifiedPage,
 };
 use crate::api::{ApiProblem, RecordRef};
 use crate::config::UpstreamUrl;
@@ -171,6 +172,21 @@ impl AdminApi for AdminClient {
         request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem> {
         self.post(&format!("/v1/records/{record_ref}/release"), request).await
+    }
+
+    async fn invalidate(
+        &self,
+        record_ref: &RecordRef,
+        request: &InvalidateRecord,
+    ) -> Result<RecordDetails, ApiProblem> {
+        self.post(&format!("/v1/records/{record_ref}/invalidate"), request).await
+    }
+
+    async fn invalidate_cache(
+        &self,
+        request: &InvalidateCache,
+    ) -> Result<CacheInvalidationDone, ApiProblem> {
+        self.post("/v1/invalidate-cache", request).await
     }
 
     async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {

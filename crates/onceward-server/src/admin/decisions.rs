@@ -165,7 +165,7 @@ impl AdminService {
     }
 
     /// Writes a decision once, also when it is sent again because its response was lost.
-    async fn record_once(&self, decision: &Decision) -> Result<(), ApiProblem> {
+    pub(super) async fn record_once(&self, decision: &Decision) -> Result<(), ApiProblem> {
         let written = self.decisions.about(&decision.operation).await.map_err(store_problem)?;
         if written.last().is_some_and(|last| last.decision == *decision) {
             return Ok(());
@@ -221,7 +221,7 @@ impl PendingDecision {
 }
 
 /// Runs a decision in a task of its own, which goes on when its caller is dropped.
-async fn run_detached<T: Send + 'static>(
+pub(super) async fn run_detached<T: Send + 'static>(
     decision: impl Future<Output = Result<T, ApiProblem>> + Send + 'static,
 ) -> Result<T, ApiProblem> {
     tokio::spawn(decision).await.unwrap_or_else(|ended| match ended.try_into_panic() {
@@ -256,7 +256,7 @@ fn sealing_keys_needed() -> ApiProblem {
     )
 }
 
-fn fence_moved(record: &Record) -> ApiProblem {
+pub(super) fn fence_moved(record: &Record) -> ApiProblem {
     let title = "The fence has changed";
     ApiProblem::new(StatusCode::CONFLICT, "FENCE_MOVED", title).detail(format!(
         "Its fence is {} now: the key was granted again since you looked. Look at the record again.",
@@ -264,7 +264,7 @@ fn fence_moved(record: &Record) -> ApiProblem {
     ))
 }
 
-fn lease_live(record: &Record, until: Rfc3339) -> ApiProblem {
+pub(super) fn lease_live(record: &Record, until: Rfc3339) -> ApiProblem {
     let title = "The operation is running";
     ApiProblem::new(StatusCode::CONFLICT, "LEASE_LIVE", title).detail(format!(
         "Its lease lasts until {until} and may be renewed (attempt {}). Wait until it is \

@@ -7,7 +7,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `requests`, `views` | requests and responses as JSON |
-//! | `service`, `listing`, `decisions` | answers at the store; a decision enters the audit log first |
+//! | `service`, `listing`, `decisions`, `invalidation` | answers at the store; a decision enters the audit log first |
 //! | `client` | the same over HTTP |
 //! | `routes`, `json_object` | the HTTP API over the service, and its OpenAPI document |
 //! | `monitoring` | `/live`, `/ready` and `/metrics` |
@@ -15,6 +15,7 @@
 
 mod client;
 mod decisions;
+mod invalidation;
 mod json_object;
 mod listing;
 mod monitoring;
@@ -29,17 +30,18 @@ use async_trait::async_trait;
 use crate::api::{ApiProblem, RecordRef};
 
 pub(crate) use client::AdminClient;
+pub(crate) use invalidation::without_outcome;
 pub(crate) use monitoring::Monitoring;
 pub(crate) use reply::{HeaderLine, Reply};
 pub(crate) use requests::{
-    AcceptLoss, FindRecord, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord,
-    ShowRecord, VerifyRecords,
+    AcceptLoss, FindRecord, InvalidateCache, InvalidateRecord, ListDecisions, ListRecords,
+    PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord, VerifyRecords,
 };
 pub(crate) use routes::AdminRoutes;
 pub(crate) use service::AdminService;
 pub(crate) use views::{
-    AcceptLossDone, DecisionPage, DecisionView, PurgeDone, RecordDetails, RecordPage, RecordView,
-    StoreTotals, VerifiedPage,
+    AcceptLossDone, CacheInvalidationDone, DecisionPage, DecisionView, OutcomeContent, PurgeDone,
+    RecordDetails, RecordPage, RecordView, StoreTotals, VerifiedPage,
 };
 
 /// The requests of operators.
@@ -74,6 +76,19 @@ pub(crate) trait AdminApi: Send + Sync {
         record_ref: &RecordRef,
         request: &ReleaseRecord,
     ) -> Result<RecordDetails, ApiProblem>;
+
+    /// Decides that the stored response of a settled operation must not be replayed any more.
+    async fn invalidate(
+        &self,
+        record_ref: &RecordRef,
+        request: &InvalidateRecord,
+    ) -> Result<RecordDetails, ApiProblem>;
+
+    /// Decides that copies of records in the cache do not count any more.
+    async fn invalidate_cache(
+        &self,
+        request: &InvalidateCache,
+    ) -> Result<CacheInvalidationDone, ApiProblem>;
 
     /// Removes a batch of expired records.
     async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem>;

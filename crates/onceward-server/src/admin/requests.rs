@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::reply::Reply;
-use crate::api::{ApiProblem, RecordState, record_id};
+use crate::api::{ApiProblem, RecordRef, RecordState, record_id};
 
 /// Default page size.
 const PAGE: u16 = 100;
@@ -155,6 +155,45 @@ pub(crate) struct ReleaseRecord {
     /// The evidence for the decision, for the audit log. Must not contain secrets.
     #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
     pub(crate) reason: String,
+}
+
+/// The decision that a stored response must not be replayed any more.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InvalidateRecord {
+    /// The fence of the record that the decision is based on. If the record has another fence
+    /// by now, the decision is refused.
+    pub(crate) fence: u64,
+    /// The correction that removed the effect, for the audit log. Must not contain secrets.
+    #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
+    pub(crate) reason: String,
+}
+
+/// The decision that copies of records in the cache do not count any more.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InvalidateCache {
+    /// The records whose copies leave the cache at once, by the ids of records or operations. They
+    /// need not exist any more. Without this, all copies are invalidated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1, max_items = 1000, nullable = false)]
+    pub(crate) records: Option<Vec<String>>,
+    /// Why the copies are wrong, for the audit log. Must not contain secrets.
+    #[schema(min_length = 1, max_length = 1000, pattern = r"^[ -~]*[!-~][ -~]*$")]
+    pub(crate) reason: String,
+}
+
+impl InvalidateCache {
+    /// The records; `None` for all.
+    pub(super) fn records(&self) -> Result<Option<Vec<RecordRef>>, ApiProblem> {
+        let Some(ids) = &self.records else { return Ok(None) };
+        if !(1..=usize::from(PAGE_MAX)).contains(&ids.len()) {
+            let many = ids.len();
+            return Err(ApiProblem::bad_request(format!("records: {many} is not 1 to {PAGE_MAX}")));
+        }
+        let parsed = ids.iter().map(|id| id.parse().map_err(|wrong| bad("records", &wrong)));
+        parsed.collect::<Result<_, _>>().map(Some)
+    }
 }
 
 /// The decision to go on without the records that the store has lost.

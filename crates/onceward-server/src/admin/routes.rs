@@ -17,12 +17,13 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 use super::AdminApi;
 use super::json_object::JsonObject;
 use super::requests::{
-    AcceptLoss, FindRecord, ListDecisions, ListRecords, PurgeRecords, ReleaseRecord, ResolveRecord,
-    ShowRecord, VerifyRecords,
+    AcceptLoss, FindRecord, InvalidateCache, InvalidateRecord, ListDecisions, ListRecords,
+    PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord, VerifyRecords,
 };
 use super::service::AdminService;
 use super::views::{
-    AcceptLossDone, DecisionPage, PurgeDone, RecordDetails, RecordPage, StoreTotals, VerifiedPage,
+    AcceptLossDone, CacheInvalidationDone, DecisionPage, PurgeDone, RecordDetails, RecordPage,
+    StoreTotals, VerifiedPage,
 };
 use crate::api::{ApiProblem, CurrentApiSettings, Payload, QueryParams, RecordRef};
 
@@ -48,6 +49,8 @@ impl AdminRoutes {
             .route("/v1/records/{id}", get(record))
             .route("/v1/records/{id}/resolve", post(resolve))
             .route("/v1/records/{id}/release", post(release))
+            .route("/v1/records/{id}/invalidate", post(invalidate))
+            .route("/v1/invalidate-cache", post(invalidate_cache))
             .route("/v1/purge", post(purge))
             .route("/v1/accept-loss", post(accept_loss))
             .route("/v1/operations/{id}", get(operation))
@@ -117,7 +120,7 @@ impl IntoResponses for WriteErrors {
         let mut all = ReadErrors::responses();
         all.extend(problem_responses(&[
             ("408", "The body did not arrive in time"),
-            ("409", "The outcome is not unknown, or the fence has changed"),
+            ("409", "The state of the record does not allow it, or the fence has changed"),
             ("413", "The body is too large"),
             ("415", "The content type is not application/json"),
             ("422", "The body does not match the schema"),
@@ -149,7 +152,8 @@ type ApiResult<T> = Result<Json<T>, ApiProblem>;
 #[openapi(
     info(title = "Onceward admin API", license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")),
     paths(
-        openapi, records, record, find, resolve, release, purge, accept_loss, operation, decisions, stats, verify
+        openapi, records, record, find, resolve, release, invalidate, invalidate_cache, purge, accept_loss,
+        operation, decisions, stats, verify
     ),
     components(schemas(ApiProblem)),
     modifiers(&Bearer),
@@ -259,6 +263,45 @@ async fn release(
     Payload(JsonObject(request)): Payload<JsonObject<ReleaseRecord>>,
 ) -> ApiResult<RecordDetails> {
     Ok(Json(service.release(&record_ref(&id)?, &request).await?))
+}
+
+/// Decide that the stored response of a settled operation must not be replayed any more.
+///
+/// For corrections of data that removed the effect. The response is deleted and the record stays:
+/// retries get 409, and the key does not run again within its retention. A key with a business
+/// reference leads to the record of the reference. The decision is written to the audit log first.
+/// The same request sent again is not decided again.
+#[utoipa::path(
+    post,
+    path = "/v1/records/{id}/invalidate",
+    params(("id" = String, Path, description = "The id of an operation or of a record", pattern = "^([0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")),
+    request_body = InvalidateRecord,
+    responses((status = 200, description = "Invalidated", body = RecordDetails), WriteErrors)
+)]
+async fn invalidate(
+    service: AdminService,
+    Path(id): Path<String>,
+    Payload(JsonObject(request)): Payload<JsonObject<InvalidateRecord>>,
+) -> ApiResult<RecordDetails> {
+    Ok(Json(service.invalidate(&record_ref(&id)?, &request).await?))
+}
+
+/// Invalidate copies of records in the cache in front of the store.
+///
+/// For records that were changed in the store by hand. Safe at any time: the next retry asks the
+/// store, and its answer is cached again. When the response comes, no process answers from a copy
+/// that was made before. The decision is written to the audit log first.
+#[utoipa::path(
+    post,
+    path = "/v1/invalidate-cache",
+    request_body = InvalidateCache,
+    responses((status = 200, description = "Invalidated", body = CacheInvalidationDone), WriteErrors)
+)]
+async fn invalidate_cache(
+    service: AdminService,
+    Payload(JsonObject(request)): Payload<JsonObject<InvalidateCache>>,
+) -> ApiResult<CacheInvalidationDone> {
+    Ok(Json(service.invalidate_cache(&request).await?))
 }
 
 /// Remove a batch of expired records. Send the request again while `more` is true.

@@ -14,12 +14,13 @@ use onceward_stores::SharedStore;
 
 use super::AdminApi;
 use super::requests::{
-    AcceptLoss, FindRecord, ListDecisions, ListRecords, PAGE_MAX, PurgeRecords, ReleaseRecord,
-    ResolveRecord, ShowRecord, VerifyRecords, cursor, page_size,
+    AcceptLoss, FindRecord, InvalidateCache, InvalidateRecord, ListDecisions, ListRecords,
+    PAGE_MAX, PurgeRecords, ReleaseRecord, ResolveRecord, ShowRecord, VerifyRecords, cursor,
+    page_size,
 };
 use super::views::{
-    AcceptLossDone, DecisionPage, PurgeDone, RecordDetails, RecordPage, RecordView, StoreTotals,
-    VerifiedPage, ids,
+    AcceptLossDone, CacheInvalidationDone, DecisionPage, PurgeDone, RecordDetails, RecordPage,
+    RecordView, StoreTotals, VerifiedPage, ids,
 };
 use crate::api::{ApiProblem, Caller, RecordRef, RecordState, RetentionRules};
 use crate::config::Role;
@@ -75,7 +76,10 @@ impl AdminService {
     }
 
     /// A record that is visible to the caller, if there is one.
-    async fn visible(&self, record_ref: &RecordRef) -> Result<Option<Record>, ApiProblem> {
+    pub(super) async fn visible(
+        &self,
+        record_ref: &RecordRef,
+    ) -> Result<Option<Record>, ApiProblem> {
         let found = match record_ref {
             RecordRef::Operation(id) => self.store.find(id).await,
             RecordRef::Record(id) => self.store.get(id).await,
@@ -124,7 +128,7 @@ impl AdminService {
     }
 
     /// Refuses callers with tenants: the request covers the records of all tenants.
-    fn must_see_all_tenants(&self) -> Result<(), ApiProblem> {
+    pub(super) fn must_see_all_tenants(&self) -> Result<(), ApiProblem> {
         if self.caller.tenants().is_empty() {
             return Ok(());
         }
@@ -215,6 +219,21 @@ impl AdminApi for AdminService {
         self.decide_did_not_happen(record_ref, request).await
     }
 
+    async fn invalidate(
+        &self,
+        record_ref: &RecordRef,
+        request: &InvalidateRecord,
+    ) -> Result<RecordDetails, ApiProblem> {
+        self.decide_invalid(record_ref, request).await
+    }
+
+    async fn invalidate_cache(
+        &self,
+        request: &InvalidateCache,
+    ) -> Result<CacheInvalidationDone, ApiProblem> {
+        self.decide_cache_invalid(request).await
+    }
+
     async fn purge(&self, request: &PurgeRecords) -> Result<PurgeDone, ApiProblem> {
         self.caller.must_be(Role::Operator)?;
         self.must_see_all_tenants()?;
@@ -266,7 +285,7 @@ pub(super) fn store_problem(error: StoreError) -> ApiProblem {
     )
 }
 
-fn not_found(record_ref: &RecordRef) -> ApiProblem {
+pub(super) fn not_found(record_ref: &RecordRef) -> ApiProblem {
     ApiProblem::not_found(&match record_ref {
         RecordRef::Operation(id) => format!("There is no operation {id}; it may have expired."),
         RecordRef::Record(id) => format!("There is no record {id}; it may have expired."),

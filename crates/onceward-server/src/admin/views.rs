@@ -169,6 +169,8 @@ pub(crate) enum OutcomeContent {
     Reference,
     /// Only a summary, such as the status.
     Omitted,
+    /// Nothing: an operator has invalidated it.
+    Invalidated,
 }
 
 impl OutcomeView {
@@ -181,6 +183,7 @@ impl OutcomeView {
         let resource = |it: &Resource| format!("{}/{}", it.kind, it.id);
         Self {
             content: match outcome.content {
+                _ if outcome.is_invalidated() => OutcomeContent::Invalidated,
                 Content::Whole => OutcomeContent::Whole,
                 Content::Reference => OutcomeContent::Reference,
                 Content::Omitted => OutcomeContent::Omitted,
@@ -220,7 +223,7 @@ pub(crate) struct RecordPage {
     pub(crate) next: Option<String>,
 }
 
-/// A decision about an operation whose outcome was unknown.
+/// A decision about an operation, or about the whole store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct DecisionView {
     /// The id of the operation.
@@ -252,6 +255,11 @@ pub(crate) enum Decided {
     /// The store had lost records, and grants claims again. The operation id is that of the
     /// decision itself.
     LossAccepted,
+    /// A correction of data had removed the effect; the stored response is not replayed any more.
+    Invalidated,
+    /// Copies of records in the cache do not count any more. If it is not about one operation, the
+    /// operation id is that of the decision itself.
+    CacheInvalidated,
 }
 
 impl From<LoggedDecision> for DecisionView {
@@ -264,6 +272,8 @@ impl From<LoggedDecision> for DecisionView {
                 onceward_core::DecisionKind::DidNotHappen => Decided::DidNotHappen,
                 onceward_core::DecisionKind::Superseded => Decided::Superseded,
                 onceward_core::DecisionKind::LossAccepted => Decided::LossAccepted,
+                onceward_core::DecisionKind::Invalidated => Decided::Invalidated,
+                onceward_core::DecisionKind::CacheInvalidated => Decided::CacheInvalidated,
             },
             by: decision.by,
             evidence: decision.evidence,
@@ -305,6 +315,16 @@ impl From<Purged> for PurgeDone {
 pub(crate) struct AcceptLossDone {
     /// True if claims were refused before, because records were lost, and are granted again now.
     pub(crate) reopened: bool,
+}
+
+/// Result of invalidating copies in the cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub(crate) struct CacheInvalidationDone {
+    /// Number of records whose copies left the cache at once. Other copies from before do not count
+    /// either, and leave it at the end of their time.
+    pub(crate) records: u64,
+    /// Number of operation ids that no record has any more. Copies of their records do not count.
+    pub(crate) missing: u64,
 }
 
 /// Totals of a store.

@@ -214,7 +214,8 @@ impl Claims {
         let request = ClaimRequest::new(&self.ambient, id, scope, fingerprint, duration)
             .with_owner(owner)
             .with_sketch(self.engine.identity().sketch(&id, &parts))
-            .with_lapsed(body.on_lapse.into());
+            .with_lapsed(body.on_lapse.into())
+            .with_unpurged(self.engine.policy().unpurged());
         let claim = self.engine.send_claim(request.clone(), drawn_by).await;
         self.report_claim(&request, &claim);
         match claim? {

@@ -8,7 +8,7 @@
 //! | `gateway`, `claims`, `demo` | commands that serve until a signal comes |
 //! | `process`, `reload`, `service_manager` | runtime and signals; the pid file; systemd notifications |
 //! | `config`, `manual` | configurations; completions and manual pages |
-//! | `records`, `operations`, `export`, `store/`, `plan/` | operators' commands |
+//! | `records`, `invalidate`, `operations`, `export`, `store/`, `plan/` | operators' commands |
 //! | `target`, `pages` | the store or gateway that a command works on; paging |
 //! | `show`, `output`, `confirm`, `progress` | printing; confirmations; progress bars |
 //! | `interrupt`, `failure` | Ctrl-C; errors and exit codes |
@@ -21,6 +21,7 @@ mod export;
 mod failure;
 mod gateway;
 mod interrupt;
+mod invalidate;
 mod manual;
 mod operations;
 mod output;

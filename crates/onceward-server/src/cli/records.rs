@@ -17,6 +17,7 @@ use super::confirm::confirm;
 use super::export::ExportArgs;
 use super::failure::Failure;
 use super::interrupt::{Interrupt, Interrupted};
+use super::invalidate::InvalidateArgs;
 use super::output::{self, age, count};
 use super::progress::Progress;
 use super::target::Target;
@@ -92,6 +93,20 @@ pub(crate) enum RecordsCommand {
     ///       --reason 'the worker was down before it sent anything' --config onceward.toml
     #[command(verbatim_doc_comment)]
     Release(ReleaseArgs),
+    /// Delete stored responses that must not be replayed any more
+    ///
+    /// For corrections of data that removed what an operation did. The response is deleted, and
+    /// retries get 409 IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE. The record stays, so its key does not
+    /// run again within its retention. Running and unknown operations have no response yet. The
+    /// decision is written to the audit log before it takes effect.
+    ///
+    /// Examples:
+    ///   onceward records invalidate 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 \
+    ///       --reason 'the payment was deleted, ticket 4711' --config onceward.toml
+    ///   onceward records invalidate --tenant acme --operation payments.create --dry-run \
+    ///       --reason 'import of 2026-11-16 undone' --admin http://127.0.0.1:9090
+    #[command(verbatim_doc_comment)]
+    Invalidate(InvalidateArgs),
     /// Remove expired records now, without waiting for the gateway to do it
     ///
     /// Never removes records that are running, unknown or within their retention.
@@ -319,6 +334,7 @@ impl RecordsCommand {
             Self::Callers(args) => callers(&args).await,
             Self::Resolve(args) => resolve(args).await,
             Self::Release(args) => release(&args.id, args.decision).await,
+            Self::Invalidate(args) => args.execute().await,
             Self::Purge(args) => purge(&args).await,
             Self::Export(args) => args.execute().await,
         }

@@ -2,6 +2,7 @@
 
 mod accept_loss;
 mod copy;
+mod invalidate;
 mod reseal;
 mod upkeep;
 mod verify;
@@ -12,6 +13,7 @@ use super::target::{StoreTarget, Target};
 use super::{Fallible, output};
 use accept_loss::AcceptLossArgs;
 use copy::CopyArgs;
+use invalidate::InvalidateCacheArgs;
 
 /// Inspect and maintain a store
 #[derive(Debug, Subcommand)]
@@ -61,6 +63,20 @@ pub(crate) enum StoreCommand {
     ///   onceward store copy --from redis://cache --to postgres://onceward@db/onceward --verify
     #[command(verbatim_doc_comment)]
     Copy(CopyArgs),
+    /// Make retries ask PostgreSQL again, after its records were changed by hand
+    ///
+    /// For PostgreSQL with a Redis in front of it (store.cache). Copies of records in Redis do not
+    /// count any more when the command ends; those of the given records also leave Redis at once.
+    /// Safe at any time: copies are made again. If a stored response must not be replayed any more,
+    /// use `onceward records invalidate` instead.
+    ///
+    /// Examples:
+    ///   onceward store invalidate 019a8c3e-77f0-7a01-b1c2-d3e4f5a6b7c8 \
+    ///       --reason 'row deleted by hand, ticket 4711' --config onceward.toml
+    ///   onceward store invalidate --all --reason 'backup restored' \
+    ///       --admin http://127.0.0.1:9090 --yes
+    #[command(verbatim_doc_comment)]
+    Invalidate(InvalidateCacheArgs),
     /// Accept the loss of records, so that the store grants claims again
     ///
     /// A Redis that was flushed or has evicted keys, and a PostgreSQL table that was emptied, grant
@@ -105,6 +121,7 @@ impl StoreCommand {
                 upkeep::migrate(&args.target.config()?.store, args.dry_run).await
             }
             Self::Copy(args) => args.execute().await,
+            Self::Invalidate(args) => args.execute().await,
             Self::AcceptLoss(args) => args.execute().await,
             Self::Reseal(target) => reseal::reseal(&target.config()?.store).await,
         }

@@ -1,5 +1,7 @@
 //! Permissions: every admin endpoint with every kind of token.
 
+use onceward_core::OperationId;
+
 use crate::counting_service::CountingService;
 use crate::fixtures::{Gateway, OLGA, RITA, TINA, WILL, ask, fill, record, unknown};
 
@@ -21,6 +23,9 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
     let mut with_outcome = scope("acme", "ours");
     with_outcome["outcome"] = true.into();
     let with_outcome = with_outcome.to_string();
+    let all = "{\"reason\":\"because\"}".to_owned();
+    let of = |id: OperationId| format!("{{\"reason\":\"because\",\"records\":[\"{id}\"]}}");
+    let none_such = record("acme", "none", |_| unknown()).operation;
     let get = |path: String, answers| ("GET", path, none(), answers);
     let post = |path: String, body: &str, answers| ("POST", path, body.to_owned(), answers);
     // The fence is checked last: a 409 means that access was allowed.
@@ -50,6 +55,13 @@ fn matrix(ours: &onceward_core::Record, theirs: &onceward_core::Record) -> Vec<R
         post(format!("/v1/records/{foreign}/release"), &order, [401, 401, 403, 403, 409, 404]),
         post(format!("/v1/records/{own}/resolve"), &reply, [401, 401, 403, 403, 409, 409]),
         post(format!("/v1/records/{foreign}/resolve"), &reply, [401, 401, 403, 403, 409, 404]),
+        // Nothing to invalidate: the outcomes are unknown. An embedded store has no cache.
+        post(format!("/v1/records/{own}/invalidate"), &order, [401, 401, 403, 403, 409, 409]),
+        post(format!("/v1/records/{foreign}/invalidate"), &order, [401, 401, 403, 403, 409, 404]),
+        post("/v1/invalidate-cache".into(), &all, [401, 401, 403, 403, 409, 403]),
+        post("/v1/invalidate-cache".into(), &of(own), [401, 401, 403, 403, 409, 409]),
+        post("/v1/invalidate-cache".into(), &of(foreign), [401, 401, 403, 403, 409, 404]),
+        post("/v1/invalidate-cache".into(), &of(none_such), [401, 401, 403, 403, 409, 404]),
         get("/openapi.json".into(), [200; 6]),
         get("/live".into(), [200; 6]),
         get("/metrics".into(), [200; 6]),
@@ -102,6 +114,8 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
         "/v1/records/{id}",
         "/v1/records/{id}/resolve",
         "/v1/records/{id}/release",
+        "/v1/records/{id}/invalidate",
+        "/v1/invalidate-cache",
         "/v1/purge",
         "/v1/accept-loss",
         "/v1/operations/{id}",
@@ -121,6 +135,8 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
         "RECORD_UNREADABLE",
         "SEALING_KEYS_NEEDED",
         "TRAIL_NOT_WRITTEN",
+        "NOTHING_TO_INVALIDATE",
+        "NO_CACHE",
     ] {
         assert!(explained.contains(&format!("\n## {code}\n")), "{code}");
     }

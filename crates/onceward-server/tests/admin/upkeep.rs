@@ -113,6 +113,7 @@ fn every_command_explains_itself_with_examples() {
         &["records", "show"],
         &["records", "resolve"],
         &["records", "release"],
+        &["records", "invalidate"],
         &["records", "purge"],
         &["records", "export"],
         &["operations", "show"],
@@ -123,6 +124,7 @@ fn every_command_explains_itself_with_examples() {
         &["store", "compact"],
         &["store", "migrate"],
         &["store", "copy"],
+        &["store", "invalidate"],
         &["store", "reseal"],
         &["plan"],
     ] {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use onceward_core::{
     Claim, ClaimRequest, Effect, Fingerprint, FullStore, Holder, Lapsed, OperationId, Outcome,
     OwnerToken, Retention, SettleRequest, Settlement, Sketch, StoreError, StoreErrorKind, Tag,
+    Unpurged,
 };
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -68,6 +69,7 @@ fn request(reserved: &ReservedRecord) -> ClaimRequest {
         path: None,
         lease: LEASE,
         lapsed: Lapsed::Takeover,
+        unpurged: Unpurged::Replace,
     }
 }
 

@@ -66,9 +66,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, FullStore, Health, Imported, Lease, LossAccepted, Page,
-    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats,
-    Store, StoreAdmin, StoreError, StoreErrorKind,
+    CachedCopies, Claim, ClaimRequest, Due, Effect, Fenced, FullStore, Health, Imported,
+    InvalidateRequest, Lease, LossAccepted, Page, Purged, Query, Record, RecordId, RecordVersion,
+    RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
+    StoreErrorKind,
 };
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
@@ -501,6 +502,11 @@ impl StoreAdmin for DualStore {
         self.call(request.id, move |store| async move { store.resolve(&request).await }).await
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let request = *request;
+        self.call(request.id, move |store| async move { store.invalidate(&request).await }).await
+    }
+
     /// Purges both stores. Only what the authority removed is counted.
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         let inner = &self.inner;
@@ -509,6 +515,29 @@ impl StoreAdmin for DualStore {
         if !inner.is_backing_off() {
             let follower = inner.replicas.store(side.other()).purge(limit);
             // If this fails, the next purge does it.
+            let _done = timeout(inner.settings.follower_timeout, follower).await;
+        }
+        Ok(purged)
+    }
+
+    /// True if both stores can be archived: either may decide.
+    fn archives(&self) -> bool {
+        self.inner.replicas.old.archives() && self.inner.replicas.new.archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        let side = self.inner.lease.for_reading(&self.inner.replicas).await?;
+        self.inner.replicas.store(side).due(limit).await
+    }
+
+    /// Purges them in both stores. Only what the authority removed is counted.
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        let inner = &self.inner;
+        let side = inner.lease.for_reading(&inner.replicas).await?;
+        let purged = inner.replicas.store(side).purge_versions(versions).await?;
+        if !inner.is_backing_off() {
+            let follower = inner.replicas.store(side.other()).purge_versions(versions);
+            // If this fails, the follower has them longer. As the authority, it archives them again.
             let _done = timeout(inner.settings.follower_timeout, follower).await;
         }
         Ok(purged)
@@ -546,6 +575,16 @@ impl StoreAdmin for DualStore {
             }
             _ => LossAccepted::Reopened,
         })
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.replicas.old.has_cache() || self.inner.replicas.new.has_cache()
+    }
+
+    /// Of both stores, whichever decides.
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.inner.replicas.old.invalidate_cache(copies).await?;
+        self.inner.replicas.new.invalidate_cache(copies).await
     }
 }
 

@@ -79,9 +79,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Effect, Fenced, Fingerprint, Health, Imported, Lease, Page, Purged,
-    Query, Record, RecordId, RenewRequest, Replay, ResolveRequest, SettleRequest, Stats, Store,
-    StoreAdmin, StoreError, StoreErrorKind, SystemAmbient,
+    Claim, ClaimRequest, Clock, DUE_BYTES_MAX, Due, Effect, Fenced, Fingerprint, Health, Imported,
+    InvalidateRequest, Lease, Page, Purged, Query, Record, RecordId, RecordVersion, RenewRequest,
+    Replay, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    SystemAmbient,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -363,8 +364,30 @@ impl StoreAdmin for EmbeddedStore {
         self.send(|answer| Job::Resolve(Box::new(request.clone()), answer)).await
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let request = *request;
+        self.send(|answer| Job::Invalidate(request, answer)).await
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.send(|answer| Job::Purge(limit, answer)).await
+    }
+
+    fn archives(&self) -> bool {
+        true
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.shared.check()?;
+        let shared = Arc::clone(&self.shared);
+        let due = tokio::task::spawn_blocking(move || due(&shared, limit));
+        due.await.map_err(|error| {
+            failed(StoreErrorKind::Unavailable, Effect::NotApplied).caused_by(error)
+        })?
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.send(|answer| Job::PurgeVersions(versions.to_vec(), answer)).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
@@ -416,6 +439,36 @@ fn room(shared: &Shared) -> Health {
         return Health::refusing(text);
     }
     Health::warning((free < reserve.saturating_mul(WARNED_RESERVES)).then_some(text))
+}
+
+/// Reads records that are due, in the order of time. Visits due entries only.
+fn due(shared: &Shared, limit: usize) -> Result<Due, StoreError> {
+    let (swept, now) = (shared.tally.lock().swept, shared.clock.now());
+    let (mut due, mut bytes) = (Due::default(), 0);
+    for entry in shared.tree.due(swept) {
+        let entry = entry.map_err(unreadable)?;
+        if entry.at > now {
+            break;
+        }
+        let record = match shared.read(&entry.id) {
+            Ok(Some(Decoded { record, .. })) => record,
+            Ok(None) => continue,
+            // It is not removed either; `verify` reports it.
+            Err(error) if error.kind == StoreErrorKind::Undecodable => continue,
+            Err(error) => return Err(error),
+        };
+        let current = writer::due_of(Some(&record)) == Some(entry.at);
+        if !current || machine::sweep(&record, now) == Next::Same {
+            continue;
+        }
+        if due.records.len() == limit || bytes >= DUE_BYTES_MAX {
+            due.more = true;
+            break;
+        }
+        bytes += record.bytes();
+        due.records.push(record);
+    }
+    Ok(due)
 }
 
 fn page(shared: &Shared, query: &Query) -> Result<Page, StoreError> {

@@ -58,7 +58,7 @@ pub(super) fn due_key(due: Due) -> [u8; 41] {
 }
 
 /// A time at which a record changes by time alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Due {
     pub(super) at: Timestamp,
     pub(super) id: RecordId,

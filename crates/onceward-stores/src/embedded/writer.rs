@@ -1,6 +1,7 @@
 //! The one writer. It takes the calls that have queued up, decides them one after another by the
 //! core's truth table, makes them durable by one sync, and only then answers them.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Purged, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, StateName, StoreError, StoreErrorKind, Timestamp,
+    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, InvalidateRequest, Lease, Purged, Record,
+    RecordId, RecordVersion, RenewRequest, ResolveRequest, SettleRequest, StateName, StoreError,
+    StoreErrorKind, Timestamp,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -46,7 +48,9 @@ pub(super) enum Job {
     Renew(RenewRequest, ReplySender<Fenced<Lease>>),
     Settle(Box<SettleRequest>, ReplySender<Fenced<()>>),
     Resolve(Box<ResolveRequest>, ReplySender<Fenced<()>>),
+    Invalidate(InvalidateRequest, ReplySender<Fenced<()>>),
     Purge(usize, ReplySender<Purged>),
+    PurgeVersions(Vec<RecordVersion>, ReplySender<Purged>),
     Import(Box<Record>, ReplySender<Imported>),
     /// Writes everything in memory into the tree's files.
     Seal(ReplySender<()>),
@@ -211,7 +215,15 @@ impl Writer {
                 let step = self.step(&request.id, |it, _| machine::resolve(it, &request, now));
                 self.fenced(to, step);
             }
+            Job::Invalidate(request, to) => {
+                let step = self.step(&request.id, |it, _| machine::invalidate(it, &request, now));
+                self.fenced(to, step);
+            }
             Job::Purge(limit, to) => match self.purge(limit.min(PURGE_MAX), now) {
+                Ok(purged) => self.decided.push(Decided::Purged(to, purged)),
+                Err(error) => drop(to.send(Err(error))),
+            },
+            Job::PurgeVersions(versions, to) => match self.purge_versions(&versions, now) {
                 Ok(purged) => self.decided.push(Decided::Purged(to, purged)),
                 Err(error) => drop(to.send(Err(error))),
             },
@@ -357,6 +369,59 @@ impl Writer {
         // the tree yet.
         self.tally.swept = swept.min(self.imported_due);
         Ok(purged)
+    }
+
+    /// Expires and removes records that are due, if these are their versions.
+    fn purge_versions(
+        &mut self,
+        versions: &[RecordVersion],
+        now: Timestamp,
+    ) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        for version in versions {
+            let place = match self.place(&version.id, ReadHint::None) {
+                Ok(place) => place,
+                Err(error) if error.kind == StoreErrorKind::Undecodable => continue,
+                Err(error) => return Err(error),
+            };
+            let record = self.slots[place].record.as_deref();
+            let due = record.filter(|it| machine::sweep_version(it, version, now) != Next::Same);
+            if let Some(at) = due_of(due) {
+                self.expire(place, now, &mut purged);
+                self.dues_done.push(Due { at, id: version.id });
+            }
+        }
+        self.pass_by(now)?;
+        Ok(purged)
+    }
+
+    /// Moves the time up to which everything was purged: to the first record that stays. Removes due
+    /// entries whose records have changed since.
+    fn pass_by(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let done: HashSet<Due> = self.dues_done.iter().copied().collect();
+        let mut swept = now;
+        for due in self.shared.tree.due(self.tally.swept) {
+            let due = due.map_err(unreadable)?;
+            if due.at > now {
+                break;
+            }
+            if done.contains(&due) {
+                continue;
+            }
+            let current = match self.place(&due.id, ReadHint::None) {
+                Ok(place) => due_of(self.slots[place].record.as_deref()) == Some(due.at),
+                Err(error) if error.kind == StoreErrorKind::Undecodable => continue,
+                Err(error) => return Err(error),
+            };
+            if current || self.dues_done.len() >= PURGE_MAX {
+                swept = due.at;
+                break;
+            }
+            self.dues_done.push(due);
+            self.bytes += size_of::<Due>();
+        }
+        self.tally.swept = swept.min(self.imported_due);
+        Ok(())
     }
 
     fn expire(&mut self, place: usize, now: Timestamp, purged: &mut Purged) {

@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use onceward_core::{
-    ClaimRequest, ErrorCode, Fence, Key, Outcome, Record, RenewRequest, RequestPath, Scope,
-    SettleRequest, Settlement, State, StateName, UnknownCause,
+    ClaimRequest, ErrorCode, Fence, Key, Outcome, Record, RecordVersion, RenewRequest, RequestPath,
+    Scope, SettleRequest, Settlement, State, StateName, UnknownCause,
 };
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -205,6 +205,29 @@ fn meaning(settlement: &Settlement) -> (StateName, Option<&Outcome>, Option<&Unk
         Settlement::Fail(outcome) => (StateName::Failed, Some(outcome), None),
         Settlement::Unknown(cause) => (StateName::Unknown, None, Some(cause)),
         Settlement::Release => (StateName::Released, None, None),
+    }
+}
+
+/// The parameters of `purge_versions.sql`.
+pub(super) struct VersionColumns<'a> {
+    id: Vec<&'a [u8]>,
+    fence: Vec<i64>,
+    state: Vec<&'static str>,
+    updated_at: Vec<SystemTime>,
+}
+
+impl<'a> VersionColumns<'a> {
+    pub(super) fn new(versions: &'a [RecordVersion]) -> Self {
+        Self {
+            id: versions.iter().map(|it| it.id.as_bytes().as_slice()).collect(),
+            fence: versions.iter().map(|it| fence(it.fence)).collect(),
+            state: versions.iter().map(|it| state_name(it.state)).collect(),
+            updated_at: versions.iter().map(|it| system_time(it.updated_at)).collect(),
+        }
+    }
+
+    pub(super) fn values(&self) -> Values<'_> {
+        vec![&self.id, &self.fence, &self.state, &self.updated_at]
     }
 }
 

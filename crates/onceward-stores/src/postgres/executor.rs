@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use onceward_core::machine::{self, Next, Step};
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, Lease, Record, RecordId, RenewRequest,
-    ResolveRequest, SettleRequest, Settlement, State, StateName, StoreErrorKind, Timestamp,
+    Claim, ClaimRequest, Effect, Fence, Fenced, Imported, InvalidateRequest, Lease, Record,
+    RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement, State, StateName,
+    StoreErrorKind, Timestamp,
 };
 
 use super::columns::{ClaimColumns, PutColumns, RenewColumns, SettleColumns};
@@ -238,6 +239,20 @@ impl Executor {
         let mut pending = PendingCalls::new([request.id].into_iter());
         self.decide(client, &mut pending, vec![(0, request.id)], |_, record, now| {
             machine::resolve(record, request, now)
+        })
+        .await;
+        pending.finish().swap_remove(0)
+    }
+
+    /// Invalidates the outcome of one record.
+    pub(super) async fn invalidate(
+        &self,
+        client: &impl SqlClient,
+        request: &InvalidateRequest,
+    ) -> Result<Fenced<()>, Fault> {
+        let mut pending = PendingCalls::new([request.id].into_iter());
+        self.decide(client, &mut pending, vec![(0, request.id)], |_, record, now| {
+            machine::invalidate(record, request, now)
         })
         .await;
         pending.finish().swap_remove(0)

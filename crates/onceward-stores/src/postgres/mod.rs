@@ -78,9 +78,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Health, Imported, Lease, LossAccepted, Page, Purged,
-    Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, StateName, Stats, Store,
-    StoreAdmin, StoreError,
+    Claim, ClaimRequest, DUE_BYTES_MAX, Due, Effect, Fenced, Health, Imported, InvalidateRequest,
+    Lease, LossAccepted, Page, Purged, Query, Record, RecordId, RecordVersion, RenewRequest,
+    ResolveRequest, SettleRequest, StateName, Stats, Store, StoreAdmin, StoreError,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::ToSql;
@@ -103,6 +103,7 @@ pub use transactions::Transactions;
 pub(crate) use cache_generation::CacheGeneration;
 
 use batcher::{Batcher, Job};
+use columns::VersionColumns;
 use error::Fault;
 use executor::Executor;
 pub(crate) use executor::RetainedUntil;
@@ -267,6 +268,12 @@ impl StoreAdmin for PostgresStore {
         Ok(self.with_admin(resolving).await?)
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let invalidating =
+            async |session: &Session<'_>| self.executor.invalidate(session, request).await;
+        Ok(self.with_admin(invalidating).await?)
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         let mut purged = Purged::default();
         loop {
@@ -280,15 +287,58 @@ impl StoreAdmin for PostgresStore {
             let began = Instant::now();
             let rows = self.admin(&self.executor.statements.purge, &[&chunk]).await?;
             let took = began.elapsed();
-            let count = |column| rows.first().map_or(0, |row| row.get::<_, i64>(column));
-            purged.removed += usize::try_from(count("removed")).unwrap_or(0);
-            purged.tombstoned += usize::try_from(count("buried")).unwrap_or(0);
-            if count("seen") < chunk {
+            let seen = add_purged(&rows, &mut purged);
+            if seen < chunk {
                 return Ok(purged);
             }
             // Rests as long as the work took, so claims get at least half of the server's time.
             sleep(took).await;
         }
+    }
+
+    fn archives(&self) -> bool {
+        true
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        let statements = &self.executor.statements;
+        let chunk = i64::try_from(limit.min(PURGE_CHUNK)).unwrap_or(i64::MAX);
+        self.admin(&statements.postpone, &[&chunk]).await?;
+        let bytes = i64::try_from(DUE_BYTES_MAX).unwrap_or(i64::MAX);
+        let rows = self.admin(&statements.due_records, &[&chunk, &bytes]).await?;
+        let visited = rows.first().map_or(0, |row| row.get::<_, i64>("visited"));
+        let more = visited == chunk || visited > i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        let (mut due, mut unreadable) = (Due { more, ..Due::default() }, Vec::new());
+        for row in &rows {
+            let seen = RowSnapshot::read(row).map_err(Fault::from)?;
+            match seen.stored {
+                Ok(stored) => due.records.push(stored.record),
+                Err(_) => {
+                    tracing::error!(id = %seen.id, "a due record cannot be read and is kept");
+                    unreadable.push(seen.id);
+                }
+            }
+        }
+        if !unreadable.is_empty() {
+            let ids: Vec<&[u8]> = unreadable.iter().map(|id| id.as_bytes().as_slice()).collect();
+            self.admin(&statements.defer, &[&ids]).await?;
+        }
+        Ok(due)
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        if versions.is_empty() {
+            return Ok(purged);
+        }
+        let columns = VersionColumns::new(versions);
+        let began = Instant::now();
+        let rows = self.admin(&self.executor.statements.purge_versions, &columns.values()).await?;
+        let took = began.elapsed();
+        add_purged(&rows, &mut purged);
+        // Rests as long as the work took, as `purge` does.
+        sleep(took).await;
+        Ok(purged)
     }
 
     /// Counts all records. For operators, occasionally.
@@ -337,6 +387,14 @@ impl StoreAdmin for PostgresStore {
             }
         })
     }
+}
+
+/// Adds the counts of a purge. Returns how many rows it visited.
+fn add_purged(rows: &[Row], purged: &mut Purged) -> i64 {
+    let count = |column| rows.first().map_or(0, |row| row.get::<_, i64>(column));
+    purged.removed += usize::try_from(count("removed")).unwrap_or(0);
+    purged.tombstoned += usize::try_from(count("buried")).unwrap_or(0);
+    count("seen")
 }
 
 /// Builds a page from one row more than fits on it.

@@ -22,6 +22,10 @@ pub(super) struct Statements {
     pub(super) import: Statement,
     pub(super) purge: Statement,
     pub(super) due: Statement,
+    pub(super) due_records: Statement,
+    pub(super) postpone: Statement,
+    pub(super) defer: Statement,
+    pub(super) purge_versions: Statement,
     pub(super) list: Statement,
     pub(super) stats: Statement,
     pub(super) sentinel: Statement,
@@ -72,6 +76,7 @@ impl Statements {
         put.extend([T::BYTEA_ARRAY, T::TEXT_ARRAY, T::INT4_ARRAY, T::TEXT_ARRAY, T::TEXT_ARRAY]);
         put.push(T::TEXT);
         let renew = vec![T::BYTEA_ARRAY, T::UUID_ARRAY, T::INT8_ARRAY, T::INT8_ARRAY];
+        let versions = vec![T::BYTEA_ARRAY, T::INT8_ARRAY, T::TEXT_ARRAY, T::TIMESTAMPTZ_ARRAY];
         let list = vec![T::BYTEA, T::TEXT, T::TEXT, T::TEXT, T::INT8];
         Self {
             claim: bind(include_str!("sql/claim.sql"), claim),
@@ -82,6 +87,10 @@ impl Statements {
             put: bind(include_str!("sql/put.sql"), put),
             purge: bind(include_str!("sql/purge.sql"), vec![T::INT8]),
             due: bind(include_str!("sql/due.sql"), vec![]),
+            due_records: bind(include_str!("sql/due_records.sql"), vec![T::INT8, T::INT8]),
+            postpone: bind(include_str!("sql/postpone.sql"), vec![T::INT8]),
+            defer: bind(include_str!("sql/defer.sql"), vec![T::BYTEA_ARRAY]),
+            purge_versions: bind(include_str!("sql/purge_versions.sql"), versions),
             list: bind(include_str!("sql/list.sql"), list),
             stats: bind(include_str!("sql/stats.sql"), vec![]),
             sentinel: bind(include_str!("sql/sentinel.sql"), vec![]),

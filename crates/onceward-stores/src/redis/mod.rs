@@ -45,9 +45,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, Health, Imported, Lapsed, Lease, LossAccepted, Outcome, Page,
-    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retention, SettleRequest,
-    Settlement, Stats, Store, StoreAdmin, StoreError, UnknownCause, Verdict,
+    Claim, ClaimRequest, Fenced, Health, Imported, InvalidateRequest, Lapsed, Lease, LossAccepted,
+    Outcome, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retention,
+    SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError, Tag, UnknownCause, Unpurged,
+    Verdict,
 };
 use redis::Cmd;
 
@@ -56,7 +57,7 @@ use key_names::{BUCKETS, Bucket, KeyNames};
 use loss_markers::{AfterLoss, LossMarkers, ServerMarkers};
 use notifications::Notifications;
 use reply::{Marker, MaybeLost, ScriptReply};
-use scripts::{CLAIM, IMPORT, RENEW, RESOLVE, SETTLE, Script};
+use scripts::{CLAIM, IMPORT, INVALIDATE, RENEW, RESOLVE, SETTLE, Script};
 use setup_library::SetupLibrary;
 use watchdog::Watchdog;
 
@@ -170,6 +171,7 @@ impl RedisStore {
                 command.arg(u8::from(request.lapsed == Lapsed::Takeover));
                 command.arg(request.operation.to_string());
                 command.arg(&request.id.as_bytes()[..]).arg(self.touch());
+                command.arg(u8::from(request.unpurged == Unpurged::Keep));
                 codec::put_fields(request, command);
             });
         ScriptReply::read(value.await?)?.claim()
@@ -374,6 +376,19 @@ impl StoreAdmin for RedisStore {
             command.arg(request.fence.0).arg("");
         })
         .await
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let bucket = Bucket::of(&request.id);
+        let (record, epoch) = (self.names.record(&request.id), self.loss_markers.known(bucket));
+        let mark = self.names.mark(bucket);
+        let value =
+            self.connections.run(&INVALIDATE, Replication::Checked { key: &record }, |command| {
+                command.arg(2).arg(&record).arg(&mark).arg(&*epoch).arg(request.fence.0);
+                command.arg(Tag::INVALIDATED.as_str()).arg(self.touch());
+            });
+        let told = ScriptReply::read(value.await?)?.fenced(|_| Ok(()))?;
+        self.or_missing(bucket, &epoch, told).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

@@ -34,6 +34,7 @@ scripts! {
         include_str!("lua/settle.lua");
     RESOLVE = fits!(), include_str!("lua/common.lua"), include_str!("lua/decide.lua"),
         include_str!("lua/resolve.lua");
+    INVALIDATE = fits!(), include_str!("lua/common.lua"), include_str!("lua/invalidate.lua");
     IMPORT = include_str!("lua/common.lua"), include_str!("lua/import.lua");
     SWEEP = fits!(), include_str!("lua/common.lua"), include_str!("lua/sweep.lua");
     INDEX = "#!lua flags=no-writes\n", include_str!("lua/common.lua"), include_str!("lua/index.lua");

@@ -4,7 +4,7 @@
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::sync::Arc;
 //!
-//! use onceward_core::{Engine, MemoryStore};
+//! use onceward_core::{CachedCopies, Engine, MemoryStore};
 //! use onceward_stores::sealed::{Keys, SealedStore};
 //!
 //! let keys = Keys::from_file("sealing.keys")?;
@@ -22,6 +22,8 @@
 //!   another record, of an earlier operation under the same key, or of a failure as a success. An
 //!   outcome opens only together with the record id (scope and key), the operation id, the
 //!   fingerprint and the way it ended.
+//! - What remains of an [invalidated](Outcome::invalidated) outcome is not sealed. A writer of the
+//!   store can forge that too, which destroys the outcome.
 //! - An outcome that does not open is an error,
 //!   [`Undecodable`](onceward_core::StoreErrorKind::Undecodable): never absent, never run again.
 //! - The decorator decides nothing: every answer is the inner store's, in one call. Only after a
@@ -67,9 +69,10 @@ use std::{fmt, mem};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fence, Fenced, Health, Imported, Lease, LossAccepted, Outcome,
-    Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement,
-    State, Stats, Store, StoreAdmin, StoreError, Verdict,
+    CachedCopies, Claim, ClaimRequest, Due, Ended, Fence, Fenced, Health, Imported,
+    InvalidateRequest, Lease, LossAccepted, Outcome, Page, Purged, Query, Record, RecordId,
+    RecordVersion, RenewRequest, ResolveRequest, SettleRequest, Settlement, State, Stats, Store,
+    StoreAdmin, StoreError, Verdict,
 };
 
 pub use envelope::{SEAL_BYTES_MAX, TAG};
@@ -141,10 +144,16 @@ impl<S: ?Sized> SealedStore<S> {
     }
 
     fn seal(&self, bound: &Binding, outcome: &Outcome) -> Result<Outcome, StoreError> {
+        if outcome.is_invalidated() {
+            return Ok(plain_remains(outcome));
+        }
         self.envelopes.seal(bound, outcome).map_err(|problem| problem.of(bound.id))
     }
 
     fn open(&self, bound: &Binding, stored: &Outcome) -> Result<Outcome, StoreError> {
+        if stored.is_invalidated() {
+            return Ok(plain_remains(stored));
+        }
         match (self.envelopes.open(bound, stored), self.plain) {
             (Err(SealProblem::Plain { .. }), Plain::Read) => Ok(stored.clone()),
             (opened, _) => opened.map_err(|problem| problem.of(bound.id)),
@@ -158,6 +167,11 @@ impl<S: ?Sized> SealedStore<S> {
     fn seal_record(&self, record: Record) -> Result<Record, StoreError> {
         with_outcome(record, |bound, outcome| self.seal(bound, outcome))
     }
+}
+
+/// What remains of an invalidated outcome. A resource beside it would be neither hidden nor proved.
+fn plain_remains(invalidated: &Outcome) -> Outcome {
+    Outcome { resource: None, ..invalidated.clone() }
 }
 
 /// Replaces the outcome of a record that has one.
@@ -322,8 +336,26 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for SealedStore<S> {
         }
     }
 
+    /// Needs no key: what remains of the outcome is not sealed.
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.inner.invalidate(request).await
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.inner.purge(limit).await
+    }
+
+    fn archives(&self) -> bool {
+        self.inner.archives()
+    }
+
+    /// Sealed, as they are stored.
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.inner.due(limit).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.inner.purge_versions(versions).await
     }
 
     async fn stats(&self) -> Result<Stats, StoreError> {
@@ -341,6 +373,14 @@ impl<S: StoreAdmin + ?Sized> StoreAdmin for SealedStore<S> {
 
     async fn accept_loss(&self) -> Result<LossAccepted, StoreError> {
         self.inner.accept_loss().await
+    }
+
+    fn has_cache(&self) -> bool {
+        self.inner.has_cache()
+    }
+
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.inner.invalidate_cache(copies).await
     }
 }
 

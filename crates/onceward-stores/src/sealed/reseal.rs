@@ -55,7 +55,8 @@ impl<S: StoreAdmin + ?Sized> SealedStore<S> {
     }
 
     fn is_old(&self, record: &Record) -> bool {
-        record.state.outcome().is_some_and(|outcome| !self.envelopes.is_current(outcome))
+        let outcome = record.state.outcome().filter(|outcome| !outcome.is_invalidated());
+        outcome.is_some_and(|outcome| !self.envelopes.is_current(outcome))
     }
 
     fn sealed_anew(&self, record: Record) -> Result<Record, StoreError> {

@@ -29,7 +29,8 @@
 //! - An entry belongs to a generation, a number in PostgreSQL. An operator's decision begins a new
 //!   generation, and a process ignores entries of earlier ones as soon as it knows. The entry
 //!   itself is removed, so other processes see the decision at once, and within [`Settings::trust`]
-//!   if Redis did not remove it.
+//!   if Redis did not remove it. An entry has the generation from before its record was read, so a
+//!   slow process cannot put a copy back that counts.
 //! - A claim that its own holder sends again is always answered by PostgreSQL.
 //!
 //! *Busy* may be out of date by [`Settings::busy`]: the client retries.
@@ -52,11 +53,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::{StreamExt as _, stream};
 use onceward_core::machine::{self, Next};
 use onceward_core::{
-    Claim, ClaimRequest, Fence, Fenced, Health, Imported, Lease, LossAccepted, Outcome, Page,
-    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, Retained, SettleRequest,
-    Settlement, Sketch, State, StateName, Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
+    CachedCopies, Claim, ClaimRequest, Due, Fence, Fenced, Health, Imported, InvalidateRequest,
+    Lease, LossAccepted, Outcome, Page, Purged, Query, Record, RecordId, RecordVersion,
+    RenewRequest, ResolveRequest, Retained, SettleRequest, Settlement, Sketch, State, StateName,
+    Stats, Store, StoreAdmin, StoreError, Timestamp, Verdict,
 };
 use tokio::sync::Semaphore;
 
@@ -70,6 +73,9 @@ use generation_cache::{GenerationCache, KnownGeneration};
 
 /// Records fetched for the cache at once. Beyond that a record is not cached yet.
 const FETCHES_MAX: usize = 2;
+
+/// Copies removed at once, on one connection.
+const FORGET_AT_ONCE: usize = 64;
 
 /// PostgreSQL with Redis as a cache. See the [module](self) for its guarantees.
 pub struct TieredStore {
@@ -117,14 +123,6 @@ impl TieredStore {
         let fetches = Semaphore::new(FETCHES_MAX);
         let shared = Shared { authority, cache, generation, fetches, settings };
         Ok(Self { shared: Arc::new(shared), grants: RecentGrants::default() })
-    }
-
-    /// Invalidates everything that Redis has now, for use after records were changed in PostgreSQL
-    /// by hand. When it returns, no process answers from it.
-    pub async fn invalidate(&self) -> Result<(), StoreError> {
-        self.begin_generation().await?;
-        tokio::time::sleep(self.shared.generation.ttl()).await;
-        Ok(())
     }
 
     async fn begin_generation(&self) -> Result<(), StoreError> {
@@ -332,9 +330,20 @@ impl StoreAdmin for TieredStore {
         Ok(resolved)
     }
 
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        let invalidated = self.shared.authority.invalidate(request).await?;
+        // After the change: what was read before it has an earlier generation, and cannot be
+        // cached as current by another process any more.
+        self.begin_generation().await?;
+        self.shared.cache.forget(&request.id).await;
+        Ok(invalidated)
+    }
+
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
         let imported = self.shared.authority.import(record).await?;
-        if imported == Imported::Written && !self.shared.cache.forget(&record.id).await {
+        let forgotten = imported == Imported::Written && self.shared.cache.forget(&record.id).await;
+        let invalidated = record.state.outcome().is_some_and(Outcome::is_invalidated);
+        if imported == Imported::Written && (!forgotten || invalidated) {
             self.begin_generation().await?;
         }
         Ok(imported)
@@ -344,8 +353,38 @@ impl StoreAdmin for TieredStore {
         self.shared.authority.purge(limit).await
     }
 
+    fn archives(&self) -> bool {
+        self.shared.authority.archives()
+    }
+
+    async fn due(&self, limit: usize) -> Result<Due, StoreError> {
+        self.shared.authority.due(limit).await
+    }
+
+    async fn purge_versions(&self, versions: &[RecordVersion]) -> Result<Purged, StoreError> {
+        self.shared.authority.purge_versions(versions).await
+    }
+
     async fn stats(&self) -> Result<Stats, StoreError> {
         self.shared.authority.stats().await
+    }
+
+    fn has_cache(&self) -> bool {
+        true
+    }
+
+    /// Begins a new generation, as copies that other processes make at this moment would not be
+    /// removed. Waits until all processes know it.
+    async fn invalidate_cache(&self, copies: &CachedCopies) -> Result<(), StoreError> {
+        self.begin_generation().await?;
+        if let CachedCopies::Of(ids) = copies {
+            let removing = stream::iter(ids).for_each_concurrent(FORGET_AT_ONCE, async |id| {
+                self.shared.cache.forget(id).await;
+            });
+            removing.await;
+        }
+        tokio::time::sleep(self.shared.generation.ttl()).await;
+        Ok(())
     }
 
     /// PostgreSQL's health: without the cache, calls are only slower.

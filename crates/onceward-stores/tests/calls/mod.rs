@@ -5,7 +5,7 @@ use std::time::Duration;
 use onceward_core::{
     Claim, ClaimRequest, Fenced, Fingerprint, Holder, Identity, Key, Lapsed, OperationId, Outcome,
     OwnerToken, RecordId, Retention, Scope, SettleRequest, Settlement, Sketch, Store, StoreError,
-    SystemAmbient, Tag, UnknownCause,
+    SystemAmbient, Tag, UnknownCause, Unpurged,
 };
 
 pub(crate) const DAY: Retention =
@@ -32,6 +32,7 @@ pub(crate) fn request(key: &str) -> ClaimRequest {
         path: None,
         lease: Duration::from_secs(30),
         lapsed: Lapsed::Unknown,
+        unpurged: Unpurged::Replace,
     }
 }
 

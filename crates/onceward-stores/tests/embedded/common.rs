@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use onceward_core::Clock;
@@ -51,5 +52,28 @@ pub(crate) fn copy(from: &Path, to: &Path) {
         let target = to.join(file.strip_prefix(from).unwrap());
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::copy(&file, &target).unwrap();
+    }
+}
+
+/// A small file system, if this process may mount one.
+pub(crate) struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    pub(crate) fn mount(megabytes: u32) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]);
+        let mounted = mount.arg(directory.path()).output().is_ok_and(|it| it.status.success());
+        mounted.then_some(Self(directory))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).output();
     }
 }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,7 +11,9 @@ use onceward_core::{
 };
 use onceward_stores::embedded::{Disk, EmbeddedStore, Environment, Settings, SystemDisk, verify};
 
-use super::common::{DAY, complete, granted, id, open, outcome, replay, request, settle, small};
+use super::common::{
+    DAY, SmallDisk, complete, granted, id, open, outcome, replay, request, settle, small,
+};
 
 /// A disk that fails on request.
 #[derive(Debug)]
@@ -106,32 +107,13 @@ async fn below_the_reserve_claims_are_refused_and_settlements_fit() {
     claimed.unwrap();
 }
 
-/// A small file system, if this process may mount one.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount(megabytes: u32) -> Option<Self> {
-        let directory = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={megabytes}m"), "tmpfs"]);
-        let mounted = mount.arg(directory.path()).output().is_ok_and(|it| it.status.success());
-        mounted.then_some(Self(directory))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).output();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn on_a_full_disk_what_runs_can_be_settled_and_nothing_is_lost() {
     let Some(disk) = SmallDisk::mount(24) else {
         eprintln!("skipped: this process may not mount a small file system");
         return;
     };
-    let directory = disk.0.path().join("data");
+    let directory = disk.path().join("data");
     let settings = Settings {
         segment_bytes: 512 << 10,
         memtable_bytes: 512 << 10,
@@ -188,11 +170,11 @@ async fn without_any_room_calls_fail_without_effect_and_go_on_when_there_is_room
         eprintln!("skipped: this process may not mount a small file system");
         return;
     };
-    let directory = disk.0.path().join("data");
+    let directory = disk.path().join("data");
     let settings = Settings { segment_bytes: 128 << 10, reserve_bytes: 0, ..small() };
     let store = EmbeddedStore::open(&directory, settings.clone()).unwrap();
     complete(&store, "before", "before").await;
-    let filler = disk.0.path().join("filler");
+    let filler = disk.path().join("filler");
     let mut file = File::create(&filler).unwrap();
     while io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
     let (mut index, mut refused) = (0, 0);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, FullStore, Imported, Lease, MemoryLimits, MemoryStore,
-    Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats,
-    Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Clock, Fenced, FullStore, Imported, InvalidateRequest, Lease,
+    MemoryLimits, MemoryStore, Page, Purged, Query, Record, RecordId, RenewRequest, ResolveRequest,
+    SettleRequest, Stats, Store, StoreAdmin, StoreError,
 };
 use onceward_stores::sealed::{Compression, SealedStore, Sealing};
 use onceward_testkit::conformance::{Harness, ManualHarness};
@@ -70,6 +70,9 @@ impl<S: FullStore> StoreAdmin for TwoNodes<S> {
     }
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         self.next().resolve(request).await
+    }
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.next().invalidate(request).await
     }
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.next().purge(limit).await

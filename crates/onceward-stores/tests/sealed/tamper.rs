@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use onceward_core::{
     Begin, BeginError, Claim, ClaimRequest, Effect, Ended, Engine, Fenced, Fingerprint, FullStore,
-    Imported, Intent, Key, Lease, MemoryLimits, MemoryStore, Outcome, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, Settled, Settlement, State, Stats,
-    Store, StoreAdmin, StoreError, StoreErrorKind, Tag,
+    Imported, Intent, InvalidateRequest, Key, Lease, MemoryLimits, MemoryStore, Outcome, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settled,
+    Settlement, State, Stats, Store, StoreAdmin, StoreError, StoreErrorKind, Tag,
 };
 use onceward_stores::sealed::{Compression, Plain, SealProblem, SealedStore, Sealing};
 use onceward_testkit::clock::ManualClock;
@@ -98,6 +98,9 @@ impl StoreAdmin for Tampered {
     }
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         self.inner.resolve(request).await
+    }
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.inner.invalidate(request).await
     }
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
         self.inner.purge(limit).await

@@ -44,6 +44,12 @@ impl Tiers {
         TieredStore::open(self.authority().await, redis.url(), settings).await.unwrap()
     }
 
+    /// Lets calls wait this long for the transaction of another.
+    pub(crate) fn wait_for_locks(&mut self, longest: std::time::Duration) {
+        self.postgres.lock_timeout = longest;
+        self.postgres.statement_timeout = longest;
+    }
+
     pub(crate) fn schema(&self) -> &onceward_stores::postgres::Schema {
         &self.postgres.schema
     }

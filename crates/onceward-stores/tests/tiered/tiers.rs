@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Fenced, Fingerprint, Holder, RenewRequest, ResolveRequest, Retention,
-    Settlement, Store as _, StoreAdmin as _, Verdict,
+    CachedCopies, Claim, ClaimRequest, Fenced, Fingerprint, Holder, RenewRequest, ResolveRequest,
+    Retention, Settlement, Store as _, StoreAdmin as _, Verdict,
 };
 use onceward_services::{Postgres, or_skip};
 use onceward_stores::postgres::PostgresStore;
@@ -158,7 +158,7 @@ async fn nobody_believes_what_was_there_before_a_new_generation() {
     );
     onceward_services::query(tiers.server(), &forget).unwrap();
     assert_eq!(replay(&other, "key").await, "done");
-    one.invalidate().await.unwrap();
+    one.invalidate_cache(&CachedCopies::All).await.unwrap();
     let claim = other.claim(&request("key")).await.unwrap();
     assert!(matches!(claim, Claim::Granted { .. }), "{claim:?}");
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use onceward_core::machine::is_later;
 use onceward_core::{
-    Begin, BusinessReference, Claim, ClaimRequest, Engine, ErrorCode, Fence, Fenced, Fingerprint,
-    Holder, Imported, Intent, Key, KnownReference, Lapsed, Outcome, OwnerToken, Policy, Query,
-    Record, Rejection, Retained, Retention, Settled, Settlement, Sketch, State, StateName, Tag,
-    Timestamp, UnknownCause, Verdict,
+    Begin, BusinessReference, Claim, ClaimRequest, Due, Engine, ErrorCode, Fence, Fenced,
+    Fingerprint, Holder, Imported, Intent, Key, KnownReference, Lapsed, Outcome, OwnerToken,
+    Policy, Query, Record, Rejection, Retained, Retention, Settled, Settlement, Sketch, State,
+    StateName, Tag, Timestamp, UnknownCause, Unpurged, Verdict,
 };
 
 use super::rig::{APPLIED, Granted, Rig, complete, outcome, unknown};
@@ -434,6 +434,71 @@ pub async fn evidence_about_a_live_lease_is_refused(rig: &Rig<'_>) {
     assert_eq!(rig.get("k").await, before);
 }
 
+pub async fn an_invalidated_outcome_is_not_replayed_and_its_key_does_not_run_again(rig: &Rig<'_>) {
+    let labelled = outcome("personal data").with_status(402);
+    let labelled = labelled.with_error_code(ErrorCode::new("card_declined"));
+    let settlements = [Settlement::Complete(labelled.clone()), Settlement::Fail(labelled.clone())];
+    for (index, settlement) in settlements.into_iter().enumerate() {
+        let key = format!("k{index}");
+        let granted = rig.running(&key).await;
+        let retention = Retention { keep: rig.lease * 4, tombstone: Duration::ZERO };
+        assert_eq!(rig.settle_for(&granted, settlement.clone(), retention).await, APPLIED);
+        let before = rig.get(&key).await.expect("the record");
+        assert!(!matches!(rig.claim(&rig.request(&key)).await, Claim::Granted { .. }));
+        assert_eq!(rig.invalidate(&granted).await, APPLIED);
+        let after = rig.get(&key).await.expect("the record");
+        let (operation, outcome) = (granted.operation, labelled.invalidated());
+        let replay = match &settlement {
+            Settlement::Complete(_) => Claim::Completed { operation, outcome: outcome.clone() },
+            _ => Claim::Failed { operation, outcome: outcome.clone() },
+        };
+        assert_eq!(after.state.outcome(), Some(&outcome));
+        assert_eq!(after.state.retained(), before.state.retained());
+        assert!(is_later(&after, &before), "no copy from before replaces it");
+        assert_eq!(rig.claim(&rig.request(&key)).await, replay);
+        assert_eq!(rig.claim(&takeover(rig, &key)).await, replay);
+        assert_eq!(rig.claim(&other_request(rig, &key)).await, mismatch());
+
+        // Nothing brings the content back: neither its owner, nor a copy, nor evidence.
+        assert_eq!(rig.settle_for(&granted, settlement, retention).await, Fenced::Stale);
+        assert_eq!(import(rig, &before).await, Imported::Kept);
+        let happened = Verdict::Happened(labelled.clone());
+        assert_eq!(rig.resolve(&granted, happened).await, Fenced::Stale);
+        assert_eq!(rig.invalidate(&granted).await, APPLIED, "again");
+        assert_eq!(rig.get(&key).await.as_ref(), Some(&after), "the second time changes nothing");
+        rig.harness.pass(retention.keep).await;
+        assert_eq!(rig.invalidate(&granted).await, Fenced::Missing, "past its time");
+        assert_eq!(rig.running(&key).await.attempt, 1, "new after its retention, as before");
+    }
+}
+
+pub async fn only_a_settled_record_is_invalidated(rig: &Rig<'_>) {
+    let done = rig.running("done").await;
+    assert_eq!(rig.settle(&done, complete("done")).await, APPLIED);
+    let fence = Fence(done.holder.fence.0 + 1);
+    let ahead = Granted { holder: Holder { fence, ..done.holder }, ..done };
+    assert_eq!(rig.invalidate(&ahead).await, Fenced::Stale, "another fence");
+    assert_eq!(rig.invalidate(&Granted { id: Rig::id("none"), ..done }).await, Fenced::Missing);
+    let lost = rig.running("unknown").await;
+    assert_eq!(rig.settle(&lost, unknown()).await, APPLIED);
+    let released = rig.running("released").await;
+    assert_eq!(rig.settle(&released, Settlement::Release).await, APPLIED);
+    let expired = rig.running("expired").await;
+    let short = Retention { keep: rig.lease, tombstone: rig.lease * 100 };
+    assert_eq!(rig.settle_for(&expired, complete("done"), short).await, APPLIED);
+    rig.harness.pass(rig.lease).await;
+    let running = rig.running("running").await;
+    for (key, granted) in
+        [("unknown", lost), ("released", released), ("expired", expired), ("running", running)]
+    {
+        let before = rig.get(key).await;
+        assert_eq!(rig.invalidate(&granted).await, Fenced::Stale, "{key}");
+        assert_eq!(rig.get(key).await, before, "{key}");
+    }
+    assert_eq!(rig.settle(&running, complete("done")).await, APPLIED);
+    assert!(matches!(rig.claim(&rig.request("done")).await, Claim::Completed { .. }));
+}
+
 pub async fn inside_retention_it_is_replayed_and_afterwards_new(rig: &Rig<'_>) {
     let granted = rig.running("k").await;
     let retention = Retention { keep: rig.lease * 2, tombstone: Duration::ZERO };
@@ -496,6 +561,128 @@ pub async fn purging_takes_what_is_due_in_chunks_and_nothing_else(rig: &Rig<'_>)
         assert!(rig.get(key).await.is_some(), "{key} is still there");
     }
     assert_eq!(rig.get("due 0").await, None);
+}
+
+/// The ids of records that are due, and whether there are more.
+async fn due(rig: &Rig<'_>, limit: usize) -> (Vec<Record>, bool) {
+    let Due { mut records, more } = rig.store.due(limit).await.expect("due records");
+    records.sort_unstable_by_key(|record| record.id);
+    (records, more)
+}
+
+async fn purge_versions(rig: &Rig<'_>, records: &[Record]) -> (usize, usize) {
+    let versions: Vec<_> = records.iter().map(Record::version).collect();
+    let purged = rig.store.purge_versions(&versions).await.expect("a purge");
+    (purged.removed, purged.tombstoned)
+}
+
+pub async fn what_is_due_is_listed_and_purged_only_as_it_was_listed(rig: &Rig<'_>) {
+    if !rig.store.archives() {
+        return;
+    }
+    let keep = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    let bury = Retention { tombstone: rig.lease * 50, ..keep };
+    let gone = rig.running("gone").await;
+    let labelled = outcome("gone").with_status(201).with_resource("payment", "pay_789");
+    let done = Settlement::Complete(labelled);
+    assert_eq!(rig.settle_for(&gone, done, keep).await, APPLIED);
+    let buried = rig.running("buried").await;
+    assert_eq!(rig.settle_for(&buried, Settlement::Fail(outcome("no")), bury).await, APPLIED);
+    let kept = rig.running("kept").await;
+    assert_eq!(rig.settle(&kept, complete("kept")).await, APPLIED);
+    let lost = rig.running("lost").await;
+    assert_eq!(rig.settle(&lost, unknown()).await, APPLIED);
+    rig.running("running").await;
+    assert_eq!(due(rig, 10).await, (vec![], false));
+    assert_eq!(purge_versions(rig, &[]).await, (0, 0));
+    let stored = [rig.get("gone").await, rig.get("buried").await, rig.get("kept").await];
+    let [gone, buried, kept] = stored.map(|record| record.expect("the record"));
+    rig.harness.pass(rig.lease * 3 / 2).await;
+
+    let (listed, more) = due(rig, 10).await;
+    let ids = |records: &[Record]| records.iter().map(|it| it.id).collect::<Vec<_>>();
+    let mut expected = vec![gone.id, buried.id];
+    expected.sort_unstable();
+    assert_eq!((ids(&listed), more), (expected, false));
+    assert_eq!(due(rig, 10).await.0, listed, "listing changes nothing");
+    // Neither a record that is not due nor another version of one that is.
+    assert_eq!(purge_versions(rig, &[kept]).await, (0, 0));
+    let tick = Duration::from_millis(1);
+    for record in &listed {
+        let other = [
+            Record { fence: Fence(record.fence.0 - 1), ..record.clone() },
+            Record { updated_at: record.updated_at + tick, ..record.clone() },
+            Record {
+                state: State::Released {
+                    retained: record.state.retained().expect("it is settled"),
+                },
+                ..record.clone()
+            },
+        ];
+        assert_eq!(purge_versions(rig, &other).await, (0, 0), "{record:?}");
+    }
+    assert_eq!(due(rig, 10).await.0, listed, "they stay");
+    assert_eq!(purge_versions(rig, &listed).await, (1, 1));
+    assert_eq!(purge_versions(rig, &listed).await, (0, 0), "once");
+    assert_eq!(rig.get("gone").await, None);
+    assert_eq!(rig.get("buried").await.map(|it| it.state.name()), Some(StateName::Expired));
+    assert_eq!(rig.claim(&rig.request("buried")).await, Claim::Expired);
+    assert!(matches!(rig.claim(&rig.request("kept")).await, Claim::Completed { .. }));
+    assert_eq!(due(rig, 10).await, (vec![], false));
+    rig.harness.pass(rig.lease * 50).await;
+    let (listed, _) = due(rig, 10).await;
+    assert_eq!(listed.iter().map(|it| it.state.name()).collect::<Vec<_>>(), [StateName::Expired]);
+    assert_eq!(purge_versions(rig, &listed).await, (1, 0));
+    assert_eq!(rig.get("buried").await, None);
+    let again = rig.running("gone").await;
+    assert!(again.lease.fence > gone.fence, "as after every purge");
+}
+
+pub async fn what_is_due_is_listed_in_chunks_and_never_starves(rig: &Rig<'_>) {
+    if !rig.store.archives() {
+        return;
+    }
+    let keep = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    for index in 0..9 {
+        let granted = rig.running(&format!("k{index}")).await;
+        assert_eq!(rig.settle_for(&granted, complete("done"), keep).await, APPLIED);
+    }
+    rig.harness.pass(rig.lease * 3 / 2).await;
+    // A key that is used again leaves nothing behind that stands in the way.
+    assert_eq!(rig.running("k0").await.attempt, 1);
+    let (mut seen, mut rounds) = (0, 0);
+    loop {
+        let (listed, more) = due(rig, 3).await;
+        assert!(listed.len() <= 3);
+        seen += listed.len();
+        assert_eq!(purge_versions(rig, &listed).await, (listed.len(), 0));
+        rounds += 1;
+        assert!(rounds < 10, "it ends");
+        if !more && listed.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, 8);
+    assert!(rig.get("k0").await.is_some());
+}
+
+pub async fn a_record_past_its_time_is_kept_from_claims_that_ask_for_it(rig: &Rig<'_>) {
+    let keep = Retention { keep: rig.lease, tombstone: Duration::ZERO };
+    let granted = rig.running("k").await;
+    assert_eq!(rig.settle_for(&granted, complete("done"), keep).await, APPLIED);
+    let request = |key: &str| ClaimRequest { unpurged: Unpurged::Keep, ..rig.request(key) };
+    assert!(matches!(rig.claim(&request("k")).await, Claim::Completed { .. }));
+    rig.harness.pass(rig.lease * 3 / 2).await;
+    assert_eq!(rig.claim(&request("k")).await, Claim::Expired);
+    assert_eq!(
+        rig.claim(&ClaimRequest { lapsed: Lapsed::Takeover, ..request("k") }).await,
+        Claim::Expired
+    );
+    let stored = rig.get("k").await.expect("it stays");
+    assert_eq!(stored.state.outcome(), Some(&outcome("done")));
+    assert_eq!(rig.store.purge(100).await.expect("a purge").removed, 1);
+    assert_eq!(rig.granted(&request("k")).await.attempt, 1, "new, once it is removed");
+    assert_eq!(rig.granted(&request("new")).await.attempt, 1);
 }
 
 pub async fn fences_increase_even_when_the_record_was_forgotten(rig: &Rig<'_>) {

@@ -133,10 +133,15 @@ macro_rules! store_conformance {
             evidence_that_it_did_not_happen_frees_the_key
             evidence_about_an_old_fence_is_refused
             evidence_about_a_live_lease_is_refused
+            an_invalidated_outcome_is_not_replayed_and_its_key_does_not_run_again
+            only_a_settled_record_is_invalidated
             inside_retention_it_is_replayed_and_afterwards_new
             a_tombstone_answers_expired_and_then_the_key_is_new
             what_is_past_its_time_is_absent_before_it_is_purged
             purging_takes_what_is_due_in_chunks_and_nothing_else
+            what_is_due_is_listed_and_purged_only_as_it_was_listed
+            what_is_due_is_listed_in_chunks_and_never_starves
+            a_record_past_its_time_is_kept_from_claims_that_ask_for_it
             fences_increase_even_when_the_record_was_forgotten
             keys_do_not_see_each_other
             of_concurrent_claims_one_is_granted

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity, Key, Lapsed,
-    Lease, OperationId, Outcome, OwnerToken, Record, RecordId, RenewRequest, Replay, RequestPath,
-    ResolveRequest, Retention, Scope, SettleRequest, Settlement, Sketch, SystemAmbient, Tag,
-    UnknownCause, Verdict,
+    Claim, ClaimRequest, Ended, Fenced, Fingerprint, FullStore, Holder, Identity,
+    InvalidateRequest, Key, Lapsed, Lease, OperationId, Outcome, OwnerToken, Record, RecordId,
+    RenewRequest, Replay, RequestPath, ResolveRequest, Retention, Scope, SettleRequest, Settlement,
+    Sketch, SystemAmbient, Tag, UnknownCause, Unpurged, Verdict,
 };
 
 use super::Harness;
@@ -60,6 +60,7 @@ impl<'a> Rig<'a> {
             path: Some(RequestPath::new("/orders/42")),
             lease: self.lease,
             lapsed: Lapsed::Unknown,
+            unpurged: Unpurged::Replace,
         }
     }
 
@@ -111,6 +112,11 @@ impl<'a> Rig<'a> {
     pub(super) async fn resolve(&self, granted: &Granted, verdict: Verdict) -> Fenced<()> {
         let (id, fence, retention) = (granted.id, granted.holder.fence, self.retention());
         self.store.resolve(&ResolveRequest { id, fence, verdict, retention }).await.unwrap()
+    }
+
+    pub(super) async fn invalidate(&self, granted: &Granted) -> Fenced<()> {
+        let request = InvalidateRequest { id: granted.id, fence: granted.holder.fence };
+        self.store.invalidate(&request).await.unwrap()
     }
 
     pub(super) async fn renew(&self, granted: &Granted) -> Fenced<Lease> {

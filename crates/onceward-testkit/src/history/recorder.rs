@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Clock, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record,
-    RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Clock, Fenced, FullStore, Imported, InvalidateRequest, Lease, Page,
+    Purged, Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store,
+    StoreAdmin, StoreError,
 };
 use parking_lot::Mutex;
 
@@ -82,6 +83,11 @@ impl StoreAdmin for RecordingStore {
         let call =
             |fenced: &_| StoreCall::Resolve { fence: request.fence, applied: applied(fenced) };
         self.record(&request.id, self.inner.resolve(request), call).await
+    }
+
+    /// Not recorded: no history is about corrections.
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.inner.invalidate(request).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

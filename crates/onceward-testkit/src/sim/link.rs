@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use onceward_core::{
-    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
-    StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, Imported, InvalidateRequest, Lease, Page, Purged, Query,
+    Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin,
+    StoreError, StoreErrorKind,
 };
 use tokio::sync::oneshot;
 
@@ -150,6 +150,10 @@ impl StoreAdmin for Link {
             Reply::Resolve(fenced) => Ok(fenced),
             other => unreachable!("{other:?} in reply to evidence"),
         }
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.world.store.invalidate(request).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

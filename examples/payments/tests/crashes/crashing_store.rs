@@ -5,8 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use example_payments::Checkpoint;
 use onceward::{
-    Claim, ClaimRequest, Fenced, FullStore, Imported, Lease, Page, Purged, Query, Record, RecordId,
-    RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store, StoreAdmin, StoreError,
+    Claim, ClaimRequest, Fenced, FullStore, Imported, InvalidateRequest, Lease, Page, Purged,
+    Query, Record, RecordId, RenewRequest, ResolveRequest, SettleRequest, Settlement, Stats, Store,
+    StoreAdmin, StoreError,
 };
 
 /// Point at which a shop is killed.
@@ -117,6 +118,10 @@ impl StoreAdmin for CrashingStore {
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         self.store.resolve(request).await
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        self.store.invalidate(request).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

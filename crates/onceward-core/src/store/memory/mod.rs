@@ -16,8 +16,9 @@ use parking_lot::Mutex;
 
 use super::machine::{self, Step};
 use super::{
-    Claim, ClaimRequest, Effect, Fenced, Imported, Lease, Page, Purged, Query, RenewRequest,
-    ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError, StoreErrorKind,
+    Claim, ClaimRequest, Effect, Fenced, Imported, InvalidateRequest, Lease, Page, Purged, Query,
+    RenewRequest, ResolveRequest, SettleRequest, Stats, Store, StoreAdmin, StoreError,
+    StoreErrorKind,
 };
 use crate::clock::{Clock, SystemAmbient, Timestamp};
 use crate::intent::{Fingerprint, RecordId};
@@ -227,6 +228,10 @@ impl StoreAdmin for MemoryStore {
 
     async fn resolve(&self, request: &ResolveRequest) -> Result<Fenced<()>, StoreError> {
         Ok(self.step(&request.id, |record, now| machine::resolve(record, request, now)))
+    }
+
+    async fn invalidate(&self, request: &InvalidateRequest) -> Result<Fenced<()>, StoreError> {
+        Ok(self.step(&request.id, |record, now| machine::invalidate(record, request, now)))
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

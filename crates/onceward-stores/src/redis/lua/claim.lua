@@ -2,7 +2,8 @@
 --
 -- KEYS  record, marker of its bucket, index of its bucket
 -- ARGV  epoch, owner, fingerprint, rules, lease in ms, takeover (1 or 0), operation, id, touch,
---       then names and values of the fields that a new record takes as they are
+--       keep (1 if a record past its time is not replaced), then names and values of the fields that
+--       a new record takes as they are
 --
 -- Without a `#!lua` line: when memory is full, the server then refuses the first write and not the
 -- whole script, so settled records are still replayed.
@@ -35,7 +36,7 @@ local function grant()
   redis.call('HSET', KEYS[1], 'format', '1/1', 'state', 'running', 'fence', digits(fence),
     'owner', owner, 'fingerprint', ARGV[3], 'rules', ARGV[4], 'operation', operation,
     'attempts', digits(attempts), 'lease_until', digits(lease_until), 'created_at', created_at,
-    'updated_at', digits(now), unpack(ARGV, 10))
+    'updated_at', digits(now), unpack(ARGV, 11))
   if record and record.state == 'running' then redis.call('HSET', KEYS[1], 'taken_over', '1') end
   if fence > tonumber(mark[3] or 0) then redis.call('HSET', KEYS[2], 'fence', digits(fence)) end
   return { 'granted', digits(fence), digits(lease_until), operation, digits(attempts) }
@@ -46,6 +47,7 @@ local function late()
   return { 'running', record.operation, '0' }
 end
 
+if record and not standing and ARGV[10] == '1' then return { 'expired' } end
 if not standing then return grant() end
 if standing == 'expired' then return { 'expired' } end
 if standing == 'released' then
