@@ -115,6 +115,8 @@ const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 const REFERENCE_RETENTION: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Longest wait for a running owner: proxies and browsers give up after that.
 const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Longest time that a duplicate is told to wait: no client waits for longer than a day.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest patience with a store.
 const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -163,7 +165,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// How long a rejected duplicate is told to wait (1 s).
+    /// How long a rejected duplicate is told to wait (1 ms to 24 h; 1 s).
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = delay;
         self
@@ -229,6 +231,7 @@ impl PolicyBuilder {
         within("retention", it.retention, Duration::from_millis(1), RETENTION_MAX)?;
         within("wait", it.wait, Duration::ZERO, WAIT_MAX)?;
         within("poll_every", it.poll_every, Duration::from_millis(1), WAIT_MAX)?;
+        within("retry_after", it.retry_after, Duration::from_millis(1), RETRY_AFTER_MAX)?;
         within("call_timeout", it.call_timeout, Duration::from_millis(1), PATIENCE_MAX)?;
         within("claim_patience", it.claim_patience, Duration::ZERO, PATIENCE_MAX)?;
         within("settle_wait", it.settle_wait, Duration::ZERO, PATIENCE_MAX)?;
@@ -410,6 +413,8 @@ mod tests {
         assert!(message.starts_with("lease is 18446744073709551615.999999999s"), "{message}");
         assert!(refused(Policy::builder().retention(Duration::MAX)).contains("retention"));
         assert!(refused(Policy::builder().wait(Duration::MAX)).contains("wait"));
+        let message = refused(Policy::builder().retry_after(Duration::ZERO));
+        assert_eq!(message, "retry_after is 0ns; it must be between 1ms and 86400s");
         let builder = Policy::builder().expiry(Expiry::Tombstone(Duration::ZERO));
         assert!(refused(builder).contains("tombstone is 0ns"));
         let builder = Policy::builder().renew_every(Duration::from_secs(16));

@@ -478,6 +478,47 @@ async fn a_duplicate_waits_is_refused_or_gets_a_status_page() {
     }
 }
 
+/// Each operation's own delay, in each refusal that says to retry and on its status page.
+#[tokio::test(start_paused = true)]
+async fn the_delay_of_a_retry_is_a_setting_of_each_operation() {
+    let seconds =
+        |delay| Rules { retry_after: Some(Duration::from_secs(delay)), ..Rules::default() };
+    let accepting = Rules { in_progress: InProgress::Accepted, ..seconds(7) };
+    let bench = Bench::new();
+    let layer = Onceward::layer(bench.engine())
+        .single_tenant()
+        .operation(Operation::post("/orders").named("orders").rules(accepting))
+        .others(seconds(9));
+    let layer = layer.build().unwrap();
+    let slow = |_| async {
+        sleep(Duration::from_secs(1)).await;
+        ok(Response::builder().status(201), "done")
+    };
+    let ask = async |uri: &str| send(&layer, slow, post_to(uri, "k", "{}")).await;
+    let delay = |answer: &Answer, status: u16| {
+        assert_eq!(answer.status(), status);
+        answer.headers()["retry-after"].to_str().unwrap().to_owned()
+    };
+    let orders = async {
+        sleep(Duration::from_millis(10)).await;
+        let accepted = ask("/orders").await;
+        let page = accepted.headers()["location"].to_str().unwrap().to_owned();
+        let look = async |path| {
+            send(&layer, slow, Request::get(path).body(Full::default()).unwrap()).await
+        };
+        let (status, result) = (look(page.clone()).await, look(format!("{page}/result")).await);
+        [delay(&accepted, 202), delay(&status, 200), delay(&result, 409)]
+    };
+    assert_eq!(tokio::join!(ask("/orders"), orders).1, ["7", "7", "7"]);
+    let other = async {
+        sleep(Duration::from_millis(10)).await;
+        delay(&ask("/other").await, 409)
+    };
+    assert_eq!(tokio::join!(ask("/other"), other).1, "9");
+    bench.store.on_every(Call::Claim, Fault::Fail);
+    assert_eq!(delay(&ask("/orders").await, 503), "7");
+}
+
 #[tokio::test]
 async fn statuses_replay_headers_and_the_key_header_have_settings() {
     let mut rules = Rules {
@@ -626,6 +667,13 @@ fn impossible_settings_are_refused_with_the_cause() {
     assert!(told(Operation::post("/x").with(status)).contains("mismatch_status is 200"));
     let lengths = |rules: &mut Rules| rules.key.min = 300;
     assert!(told(Operation::post("/x").with(lengths)).contains("300 to 255"));
+    for (delay, expected) in [(0, "retry_after is 0ns"), (60, "between 1s and ttl (30s)")] {
+        let delay = |rules: &mut Rules| {
+            rules.retry_after = Some(Duration::from_secs(delay));
+            rules.ttl = Some(Duration::from_secs(30));
+        };
+        assert!(told(Operation::post("/x").with(delay)).contains(expected), "{expected}");
+    }
     let lease = |rules: &mut Rules| rules.lease = Some(Duration::ZERO);
     assert!(told(Operation::post("/x").with(lease)).contains("lease is 0ns"));
 }

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::io;
 
 use http::Response;
-use onceward_core::{BeginError, Intent, OperationId, Rejection, StoreError, StoreErrorKind};
+use onceward_core::{
+    BeginError, Engine, Intent, OperationId, Rejection, StoreError, StoreErrorKind,
+};
 
 use super::Exchange;
 use crate::body::Body;
@@ -51,7 +53,7 @@ impl Exchange {
                     problem.operation(operation)
                 }
             }
-            Rejection::Unknown { operation } => self.state().outcome_unknown(operation),
+            Rejection::Unknown { operation } => self.outcome_unknown(operation),
             Rejection::Expired => Problem::new(Code::KeyExpired),
         })
     }
@@ -65,6 +67,11 @@ impl Exchange {
         if let Some(occurrences) = self.protected().log_limits.refused.occurred() {
             log::mismatch(&LoggedIntent::of(intent), self.identity(), reason, differs, occurrences);
         }
+    }
+
+    /// The refusal of a request whose first attempt has an unknown outcome.
+    pub(super) fn outcome_unknown(&self, operation: OperationId) -> Problem {
+        outcome_unknown(&self.protected().engine, operation)
     }
 
     /// The response 202 with the `Location` of the status page.
@@ -111,6 +118,15 @@ impl Exchange {
     #[cold]
     pub(super) fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
         problem.into_response(&self.state().format).map(Body::whole)
+    }
+}
+
+/// The refusal of a request whose first attempt has an unknown outcome.
+pub(super) fn outcome_unknown(engine: &Engine, operation: OperationId) -> Problem {
+    let problem = Problem::new(Code::OutcomeUnknown).operation(operation);
+    match engine.has_recovery() {
+        true => problem.being_resolved(engine.policy().retry_after()),
+        false => problem,
     }
 }
 

@@ -153,7 +153,7 @@ impl Exchange {
         logged: &LoggedIntent,
         error: Option<BoxError>,
     ) -> Problem {
-        let unknown = self.state().outcome_unknown(permit.operation());
+        let unknown = self.outcome_unknown(permit.operation());
         match (permit, self.policy().on_lapse()) {
             (RunPermit::Leased(permit), OnLapse::Takeover) => {
                 self.log_takeover(logged, permit.operation(), &cause, error.as_ref());
@@ -292,7 +292,7 @@ impl Exchange {
 
     /// The refusal for a response of which it is not known whether it is stored.
     fn not_known(&self, operation: OperationId) -> Problem {
-        self.state().outcome_unknown(operation).status(http::StatusCode::INTERNAL_SERVER_ERROR)
+        self.outcome_unknown(operation).status(http::StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 

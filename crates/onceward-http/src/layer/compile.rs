@@ -70,7 +70,7 @@ fn check_pointer(pointer: &str) -> Result<(), InvalidPointer> {
 }
 
 /// Returns the engine with the rules' own policy.
-fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
+fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidLayer> {
     let mut policy = engine.policy().to_builder();
     if let Some(ttl) = rules.ttl {
         policy = policy.retention(ttl);
@@ -86,6 +86,9 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
     }
     let on_lapse = rules.on_lapse.unwrap_or(engine.policy().on_lapse());
     policy = policy.on_lapse(on_lapse);
+    if let Some(delay) = rules.retry_after {
+        policy = policy.retry_after(delay);
+    }
     policy = match rules.in_progress {
         InProgress::Wait(longest) => policy.wait(longest),
         InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
@@ -93,7 +96,21 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
     if rules.mode == Mode::Shadow {
         policy = shadowing(policy, on_lapse);
     }
-    Ok(engine.with_policy(policy.build()?))
+    let engine = engine.with_policy(policy.build()?);
+    match rules.retry_after {
+        Some(delay) => check_retry_after(delay, engine.policy().retention().keep).map(|()| engine),
+        None => Ok(engine),
+    }
+}
+
+/// Shortest `Retry-After`: the header counts whole seconds, and zero would ask for a storm.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+
+fn check_retry_after(delay: Duration, ttl: Duration) -> Result<(), InvalidLayer> {
+    if (RETRY_AFTER_MIN..=ttl).contains(&delay) {
+        return Ok(());
+    }
+    Err(InvalidLayer::RetryAfter { delay, ttl })
 }
 
 /// Changes a policy for shadow mode: claims give up early, because no request waits for them, and no
@@ -155,6 +172,17 @@ pub enum InvalidLayer {
     /// A status that is not a client error.
     #[error("mismatch_status is {0}; it must be a 4xx status, such as 422 or 409")]
     MismatchStatus(u16),
+    /// A `Retry-After` of less than a second, or longer than responses are stored.
+    #[error(
+        "retry_after is {delay:?}; it must be between 1s and ttl ({ttl:?}), after which a retry \
+         would run again"
+    )]
+    RetryAfter {
+        /// The delay.
+        delay: Duration,
+        /// The retention of responses.
+        ttl: Duration,
+    },
     /// Durations that contradict each other.
     #[error(transparent)]
     Policy(#[from] InvalidPolicy),

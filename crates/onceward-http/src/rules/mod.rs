@@ -87,6 +87,10 @@ pub struct Rules {
     pub lease: Option<Duration>,
     /// Rule for a claim whose lease has lapsed (the engine's policy).
     pub on_lapse: Option<OnLapse>,
+    /// `Retry-After` of every refusal that says to retry, and of 202, except of an exceeded quota,
+    /// which knows better (the engine's policy). Whole seconds, at most `ttl`: after that a retry
+    /// would run again.
+    pub retry_after: Option<Duration>,
 }
 
 /// Largest bodies that are buffered. Ten of them at once are still only 100 MiB.
@@ -114,6 +118,7 @@ impl Default for Rules {
             expiry: None,
             lease: None,
             on_lapse: None,
+            retry_after: None,
         }
     }
 }

@@ -29,6 +29,9 @@ impl fmt::Display for Warning {
 /// How long careful clients retry, and people press the button again.
 const RETRY_HORIZON: Duration = Duration::from_secs(24 * 3600);
 
+/// Longest `Retry-After` that common client libraries heed (stripe-node, stripe-python: 60 s).
+const RETRY_AFTER_HEEDED: Duration = Duration::from_secs(60);
+
 /// A lease is renewed at a third of its length: a slower store call leaves no second try.
 const RENEWALS: u32 = 3;
 
@@ -243,6 +246,16 @@ fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> V
         );
         warn("lease", own.lease.is_some(), why);
     }
+    if let Some(delay) = rules.retry_after
+        && delay.0 > RETRY_AFTER_HEEDED
+    {
+        let heeded = Seconds(RETRY_AFTER_HEEDED);
+        let why = format!(
+            "{delay} is more than {heeded}, and client libraries such as Stripe's ignore such a \
+             delay and retry sooner; shorten it"
+        );
+        warn("retry_after", own.retry_after.is_some(), why);
+    }
     if let Some(status) = released_error(rules) {
         let why = format!(
             "{status} frees the key, so a retry runs again although the first request may have \
@@ -348,6 +361,7 @@ mod tests {
             ("[quotas.total]\nnew_keys_burst = 9", "quotas.total.new_keys_burst"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
+            ("[defaults]\nretry_after = \"61s\"", "defaults.retry_after"),
             ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
             ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operations[0].ttl (/a)"),

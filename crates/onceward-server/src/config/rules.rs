@@ -85,6 +85,8 @@ settings! {
     lease: Seconds,
     /// Rule for a claim whose lease has lapsed.
     on_lapse: OnLapse,
+    /// `Retry-After` of refusals that say to retry.
+    retry_after: Seconds,
     /// Rule for a key after its `ttl`.
     expiry: ExpirySetting,
     /// How long an expired key is remembered, with `expiry = "tombstone"`.
@@ -208,6 +210,7 @@ impl RuleSettings {
             expiry: self.expiry(),
             lease: self.lease.map(|it| it.0),
             on_lapse: self.on_lapse,
+            retry_after: self.retry_after.map(|it| it.0),
             ..base
         }
     }
