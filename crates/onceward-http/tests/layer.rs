@@ -3,6 +3,8 @@
 mod common;
 
 use std::convert::Infallible;
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,10 +13,11 @@ use bytes::Bytes;
 use common::*;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use onceward_core::{Engine, Expiry, MemoryStore, OnLapse};
+use onceward_core::{Engine, Expiry, Intent, Key, MemoryStore, OnLapse, Scope};
 use onceward_http::{
-    CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode, Observer,
-    Onceward, Operation, Outcomes, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
+    Admission, CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode,
+    Observer, Onceward, Operation, Outcomes, OverQuota, ReplayRules, ReplayStatus, Rules,
+    Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -118,6 +121,101 @@ async fn a_request_is_a_retry_only_of_the_same_request_of_the_same_tenant() {
     assert_eq!(ask(with(&[], post("k", body))).await, (201, true, 3));
     engine.drain(Duration::ZERO).await;
     assert_eq!(ask(with(&[], post("k", body))).await, (503, false, 3), "known, and too late");
+}
+
+/// Refuses a key after some requests, and new keys after some.
+struct Quotas {
+    requests: AtomicUsize,
+    new_keys: AtomicUsize,
+}
+
+impl Quotas {
+    fn of(requests: usize, new_keys: usize) -> Arc<Self> {
+        let [requests, new_keys] = [requests, new_keys].map(AtomicUsize::new);
+        Arc::new(Self { requests, new_keys })
+    }
+
+    fn take(left: &AtomicUsize, limit: &'static str) -> Result<(), OverQuota> {
+        let less = |left: usize| left.checked_sub(1);
+        let taken = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        let over = OverQuota { retry_after: Duration::from_secs(3), limit: limit.into() };
+        taken.map(drop).map_err(|_| over)
+    }
+}
+
+impl Admission for Quotas {
+    fn admit_request(&self, _: &Scope, _: &Key) -> Result<(), OverQuota> {
+        Self::take(&self.requests, "requests of a key")
+    }
+
+    fn admit_new_key<'a>(
+        &'a self,
+        _: &'a Intent,
+    ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>> {
+        Box::pin(ready(Self::take(&self.new_keys, "new keys")))
+    }
+
+    fn granted(&self, _: &Scope) {}
+
+    fn stored(&self, _: &Scope, _: usize) {}
+}
+
+fn told_over(answer: &Answer, limit: &str) {
+    assert_eq!((answer.status().as_u16(), &*code(answer)), (429, "IDEMPOTENCY_QUOTA_EXCEEDED"));
+    assert_eq!(answer.headers()["retry-after"], "3");
+    let problem = json(answer);
+    assert_eq!((&problem["retryable"], &problem["same_key"]), (&true.into(), &true.into()));
+    assert!(problem["detail"].as_str().unwrap().contains(&format!("({limit})")), "{problem}");
+}
+
+/// The first request runs, the second is replayed and enters the cache, the third comes from there.
+#[tokio::test]
+async fn a_key_that_is_sent_too_often_is_refused_although_its_replay_is_cached() {
+    let (engine, quotas) = (Engine::new(Arc::new(MemoryStore::new())), Quotas::of(4, 9));
+    let layer = Onceward::layer(engine).single_tenant().admission(quotas.clone()).build().unwrap();
+    let counter = Counter::default();
+    for replayed in [false, true, true, true] {
+        let answer = send(&layer, counting(&counter), post("k", "{}")).await;
+        assert_eq!((answer.status().as_u16(), is_replay(&answer)), (201, replayed));
+    }
+    assert_eq!(quotas.new_keys.load(Ordering::SeqCst), 7, "only the first two use the store");
+    for body in ["{}", "[]"] {
+        told_over(&send(&layer, counting(&counter), post("k", body)).await, "requests of a key");
+    }
+    assert_eq!(counter.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_key_that_is_sent_too_often_meets_neither_its_body_nor_the_store() {
+    let bench = Bench::new();
+    bench.store.on_every(Call::Claim, Fault::Fail);
+    let key = KeyFrom::Body("/key".into());
+    for (rules, request) in [
+        (Rules { request_max_bytes: 1, ..Rules::default() }, post("k", "{}")),
+        (
+            Rules {
+                key: onceward_http::KeyRules { from: key, ..Default::default() },
+                ..Rules::default()
+            },
+            post("k", r#"{"key":"k"}"#),
+        ),
+    ] {
+        let layer = Onceward::layer(bench.engine()).single_tenant().others(rules);
+        let layer = layer.admission(Quotas::of(0, 9)).build().unwrap();
+        told_over(&send(&layer, counting(&Counter::default()), request).await, "requests of a key");
+    }
+}
+
+#[tokio::test]
+async fn too_many_new_keys_are_refused_and_a_cached_replay_is_not() {
+    let (engine, quotas) = (Engine::new(Arc::new(MemoryStore::new())), Quotas::of(99, 2));
+    let layer = Onceward::layer(engine).single_tenant().admission(quotas).build().unwrap();
+    let counter = Counter::default();
+    for replayed in [false, true, true] {
+        assert_eq!(is_replay(&send(&layer, counting(&counter), post("k", "{}")).await), replayed);
+    }
+    told_over(&send(&layer, counting(&counter), post("l", "{}")).await, "new keys");
+    assert_eq!(counter.executions(), 1);
 }
 
 // The handler's side ------------------------------------------------------------------------

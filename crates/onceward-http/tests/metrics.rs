@@ -227,7 +227,7 @@ async fn other_credentials_and_references_that_are_taken() {
 struct Closed;
 
 impl Admission for Closed {
-    fn admit<'a>(
+    fn admit_new_key<'a>(
         &'a self,
         _: &'a Intent,
     ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>> {

@@ -38,7 +38,7 @@ pub enum Event {
     Unknown,
     /// The key is past its retention.
     Expired,
-    /// The caller exceeds its quota.
+    /// A quota is exceeded: of new keys, or of requests with one key.
     OverQuota,
     /// The store is down; nothing was executed.
     StoreDown,

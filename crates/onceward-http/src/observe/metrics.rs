@@ -271,7 +271,7 @@ impl Metrics {
         single("idempotency_unknown", "Executions whose outcome became unknown", unknown);
         single("idempotency_expired", "Retries past the retention of their key", expired);
         let Families { over_quota, unprotected, .. } = &families;
-        single("idempotency_over_quota", "New keys refused by a quota", over_quota);
+        single("idempotency_over_quota", "Requests refused by a quota", over_quota);
         let help = "UNSAFE: requests executed without a claim because the store was down";
         single("idempotency_unprotected", help, unprotected);
         let (ages, cleanup_overdue) = (Family::default(), Gauge::default());

@@ -34,7 +34,7 @@ pub enum Code {
     KeyExpired,
     /// The operation was done, and its response was not stored.
     NotReplayable,
-    /// The caller has too many keys.
+    /// A quota is exceeded: of new keys, or of requests with one key.
     QuotaExceeded,
     /// The store is unavailable; nothing was executed.
     StoreUnavailable,
@@ -219,9 +219,11 @@ impl Code {
             Self::QuotaExceeded => row(
                 "IDEMPOTENCY_QUOTA_EXCEEDED",
                 StatusCode::TOO_MANY_REQUESTS,
-                "There are too many idempotency keys",
+                "A quota is exceeded",
             )
-            .detail("Nothing was executed. Send the same request again, after the delay.")
+            .detail(
+                "This request was not executed. Send it again with the same key, after the delay.",
+            )
             .retry(),
             Self::StoreUnavailable => row(
                 "IDEMPOTENCY_STORE_UNAVAILABLE",

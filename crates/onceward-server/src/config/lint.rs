@@ -181,7 +181,8 @@ fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
     if config.scope.single_tenant && caller != QuotaLimits::NONE {
         warnings.push((
             "quotas",
-            "with scope.single_tenant all clients are one caller, and only [quotas.total] applies",
+            "with scope.single_tenant all clients are one caller, and only [quotas.total] and \
+             key_requests_per_second apply",
         ));
     }
     for (setting, caps) in
@@ -190,6 +191,10 @@ fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
         if caps.new_keys_burst > 0 && caps.new_keys_per_second == 0 {
             warnings.push((setting, "has no effect without new_keys_per_second"));
         }
+    }
+    if config.quotas.key_requests_burst > 0 && config.quotas.key_requests_per_second == 0 {
+        let why = "has no effect without key_requests_per_second";
+        warnings.push(("quotas.key_requests_burst", why));
     }
     warnings
 }
@@ -359,6 +364,7 @@ mod tests {
             ("[scope]\ncaller = { header = \"x-user\" }", "scope.caller"),
             ("[quotas]\nnew_keys_burst = 9", "quotas.new_keys_burst"),
             ("[quotas.total]\nnew_keys_burst = 9", "quotas.total.new_keys_burst"),
+            ("[quotas]\nkey_requests_burst = 9", "quotas.key_requests_burst"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
             ("[defaults]\nretry_after = \"61s\"", "defaults.retry_after"),

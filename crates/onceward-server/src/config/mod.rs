@@ -353,7 +353,7 @@ impl Authorization {
     }
 }
 
-/// Limits of each caller, and of all callers together. 0 is no limit.
+/// Limits of each caller, of all callers together, and of each key. 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
@@ -365,6 +365,10 @@ pub struct Quotas {
     pub live_keys: u64,
     /// Bytes of one caller's stored responses.
     pub live_bytes: Bytes,
+    /// Requests per second with one key, on average; retries of known keys too.
+    pub key_requests_per_second: u32,
+    /// Requests with one key at once; 0 is [`BURST_SECONDS`] of the average rate.
+    pub key_requests_burst: u32,
     /// Limits of all callers together.
     pub total: QuotaLimits,
 }
@@ -384,13 +388,26 @@ impl Quotas {
         new_keys_burst: 0,
         live_keys: 0,
         live_bytes: Bytes(0),
+        key_requests_per_second: 0,
+        key_requests_burst: 0,
         total: QuotaLimits::NONE,
     };
 
     /// Limits of one caller.
     pub fn caller(&self) -> QuotaLimits {
-        let Self { new_keys_per_second, new_keys_burst, live_keys, live_bytes, total: _ } = *self;
+        let Self { new_keys_per_second, new_keys_burst, live_keys, live_bytes, .. } = *self;
         QuotaLimits { new_keys_per_second, new_keys_burst, live_keys, live_bytes }
+    }
+
+    /// The same without limits of one caller.
+    pub fn without_caller(self) -> Self {
+        let Self { key_requests_per_second, key_requests_burst, total, .. } = self;
+        Self { key_requests_per_second, key_requests_burst, total, ..Self::UNLIMITED }
+    }
+
+    /// Requests with one key allowed at once.
+    pub fn key_burst(&self) -> u32 {
+        burst(self.key_requests_burst, self.key_requests_per_second)
     }
 }
 
@@ -419,10 +436,14 @@ impl QuotaLimits {
 
     /// New keys allowed at once.
     pub fn burst(&self) -> u32 {
-        match self.new_keys_burst {
-            0 => self.new_keys_per_second.saturating_mul(BURST_SECONDS),
-            burst => burst,
-        }
+        burst(self.new_keys_burst, self.new_keys_per_second)
+    }
+}
+
+fn burst(configured: u32, per_second: u32) -> u32 {
+    match configured {
+        0 => per_second.saturating_mul(BURST_SECONDS),
+        burst => burst,
     }
 }
 

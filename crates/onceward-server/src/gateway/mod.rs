@@ -11,7 +11,8 @@
 //! | `snapshot` | a configuration, ready to serve |
 //! | `addresses` | all addresses, bound before serving begins |
 //! | `listener`, `worker` | the connections of a thread; its service stack |
-//! | `authorize`, `quota`, `body_budget`, `cors` | external authorization, quotas, memory for bodies, CORS of refusals |
+//! | `authorize`, `body_budget`, `cors` | external authorization, memory for bodies, CORS of refusals |
+//! | `quota`, `key_rate` | quotas of callers; the rate of requests with one key |
 //! | `loop_detection`, `request_target` | loops; ambiguous request targets |
 //! | `proxy`, `headers`, `upgrade`, `interim` | requests to the upstream: headers, tunnels, 1xx responses |
 //! | `cutoff`, `problem` | the gateway's own responses |
@@ -24,6 +25,7 @@ mod cutoff;
 mod error;
 mod headers;
 mod interim;
+mod key_rate;
 mod listener;
 mod loop_detection;
 mod problem;

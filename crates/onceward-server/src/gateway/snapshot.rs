@@ -17,7 +17,7 @@ use super::loop_detection::LoopDetector;
 use super::quota::Quota;
 use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
 use crate::backend::Backend;
-use crate::config::{self, Config, NotSet, QuotaLimits, Quotas, ScopeSource, environment};
+use crate::config::{self, Config, NotSet, Quotas, ScopeSource, environment};
 
 /// A configuration, ready to serve. A reload builds a new one on the same engine.
 pub(crate) struct ConfigSnapshot {
@@ -91,7 +91,7 @@ impl ConfigSnapshot {
             layer.only_named()
         };
         let quotas = quotas(&config);
-        if (quotas.caller(), quotas.total) != (QuotaLimits::NONE, QuotaLimits::NONE) {
+        if quotas != Quotas::UNLIMITED {
             layer = layer.admission(Arc::new(quota(&quotas, &config, backend)));
         }
         let layer =
@@ -116,11 +116,11 @@ impl ConfigSnapshot {
     }
 }
 
-/// The quotas in force. With a single tenant all callers are one, so only the total applies: a
-/// quota per caller would limit all of them together.
+/// The quotas in force. With a single tenant all callers are one, so those of one caller do not
+/// apply: they would limit all of them together.
 fn quotas(config: &Config) -> Quotas {
     match config.scope.single_tenant {
-        true => Quotas { total: config.quotas.total, ..Quotas::UNLIMITED },
+        true => config.quotas.without_caller(),
         false => config.quotas,
     }
 }
