@@ -13,11 +13,14 @@ use bytes::Bytes;
 use common::*;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use onceward_core::{Engine, Expiry, Intent, Key, MemoryStore, OnLapse, Scope};
+use onceward_core::{
+    Content, Engine, Expiry, Intent, Key, MemoryStore, OnLapse, Outcome, Query, Scope,
+    StoreAdmin as _,
+};
 use onceward_http::{
     Admission, CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode,
-    Observer, Onceward, Operation, Outcomes, OverQuota, ReplayRules, ReplayStatus, Rules,
-    Sensitive, Source, StoreDown,
+    OUTCOME_HEADER, Observer, Onceward, Operation, OutcomeMap, Outcomes, OverQuota, ReplayRules,
+    ReplayStatus, ResponseBody, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -296,11 +299,111 @@ async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
     let (first, second, executions) = two_answers(release, Rules::default()).await;
     assert_eq!(executions, 2);
     assert!(![first, second].iter().any(|it| it.headers().contains_key("onceward-outcome")));
-    let nonsense = || Response::builder().status(500).header("onceward-outcome", "maybe");
-    let keep = Rules { outcomes: Outcomes::StripeV1, ..Rules::default() };
-    let (first, second, executions) = two_answers(nonsense, keep).await;
+}
+
+/// A word of a later release, a typo, two words: a freed key could run twice, a stored body could be
+/// one that must not be stored.
+#[tokio::test]
+async fn an_unclear_word_of_a_service_frees_no_key_and_stores_no_body() {
+    type Says = fn(u16) -> http::response::Builder;
+    let words: [Says; 4] = [
+        |status| Response::builder().status(status).header("onceward-outcome", "keep-later"),
+        |status| Response::builder().status(status).header("onceward-outcome", "Keep"),
+        |status| Response::builder().status(status).header("onceward-outcome", "keep, keep-head"),
+        |status| {
+            let said = Response::builder().status(status).header("onceward-outcome", "keep");
+            said.header("onceward-outcome", "keep-head")
+        },
+    ];
+    for (number, word) in words.into_iter().enumerate() {
+        for (status, expected) in [
+            (201, "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE"),
+            (429, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
+            (500, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
+        ] {
+            let (layer, counter) = (layer(Rules::default()), Counter::default());
+            let handler = {
+                let counter = counter.clone();
+                move |_| ready(ok(word(status), counter.up().to_string()))
+            };
+            let first = send(&layer, handler.clone(), post("k", "{}")).await;
+            assert_eq!((first.status().as_u16(), first.body().as_ref()), (status, &b"1"[..]));
+            assert!(!first.headers().contains_key("onceward-outcome"));
+            let second = send(&layer, handler, post("k", "{}")).await;
+            let told = (code(&second), counter.executions());
+            assert_eq!(told, (expected.to_owned(), 1), "word {number}, {status}");
+        }
+    }
+    let same_twice = || {
+        let said = Response::builder().status(500).header("onceward-outcome", "keep");
+        said.header("onceward-outcome", "keep")
+    };
+    let (_, second, executions) = two_answers(same_twice, Rules::default()).await;
     assert_eq!((executions, is_replay(&second)), (1, true));
-    assert!(!first.headers().contains_key("onceward-outcome"));
+}
+
+/// The outcome of the only record in the store.
+async fn stored(bench: &Bench) -> Outcome {
+    let page = bench.store.list(&Query::default()).await.unwrap();
+    let [record] = &page.records[..] else { panic!("{page:?}") };
+    record.state.outcome().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_sensitive_body_goes_to_the_first_caller_and_is_never_stored() {
+    const SECRET: &str = r#"{"code":"canary","pin":"canary"}"#;
+    let built = |status: u16| Response::builder().status(status);
+    let said = |status: u16| built(status).header(OUTCOME_HEADER, "keep-head");
+    let omit = || Rules { response_body: ResponseBody::Omit, ..Rules::default() };
+    let by_status = OutcomeMap::default().status(201, Fate::FinalHead);
+    let by_status = Rules { outcomes: Outcomes::Custom(by_status), ..Rules::default() };
+    for (response, rules) in [
+        (said(201), Rules::default()),
+        (said(502), Rules::default()),
+        (built(201).extension(Fate::FinalHead), Rules::default()),
+        (built(201), omit()),
+        (built(402), omit()),
+        (built(201).extension(Fate::Final), omit()),
+        (built(201), by_status),
+    ] {
+        let response = response.header("location", "/cards/7");
+        let response = response.header("content-type", "application/json");
+        let (bench, once) = (Bench::new(), Arc::new(std::sync::Mutex::new(Some(response))));
+        let layer = bench.layer(rules);
+        let handler = move |_| {
+            let response = once.lock().unwrap().take().expect("it runs once");
+            ready(ok(response, SECRET))
+        };
+        let first = send(&layer, handler.clone(), post("k", "{}")).await;
+        assert_eq!(first.body(), SECRET);
+        let kept = stored(&bench).await;
+        assert_eq!((kept.content, kept.status), (Content::Omitted, Some(first.status().as_u16())));
+        assert_eq!(kept.error_code, None, "it comes from the body");
+        assert!(!kept.bytes.windows(6).any(|window| window == b"canary"));
+        for _ in 0..2 {
+            let again = send(&layer, handler.clone(), post("k", "{}")).await;
+            assert_eq!(code(&again), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+            assert_eq!(json(&again)["original_status"], first.status().as_u16());
+            assert_eq!(again.headers()["location"], "/cards/7");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_omitted_body_is_made_again_from_its_resource_and_an_empty_one_is_replayed() {
+    let bench = Bench::new();
+    let omit = Rules { response_body: ResponseBody::Omit, ..Rules::default() };
+    let layer = Onceward::layer(bench.engine()).single_tenant().others(omit);
+    let rebuild = |_| async { Ok(Response::builder().status(201).body("made again".into())?) };
+    let layer = layer.rebuild(rebuild).build().unwrap();
+    let card = |_| ready(ok(Response::builder().extension(Sensitive::new("card", "7")), "canary"));
+    send(&layer, card, post("k", "{}")).await;
+    assert_eq!(send(&layer, card, post("k", "{}")).await.body(), "made again");
+    let empty = |_| ready(ok(Response::builder().status(204).header("etag", "e"), ""));
+    send(&layer, empty, post("l", "{}")).await;
+    let again = send(&layer, empty, post("l", "{}")).await;
+    assert_eq!((again.status().as_u16(), is_replay(&again)), (204, true));
+    assert_eq!(again.headers()["etag"], "e");
 }
 
 #[tokio::test]

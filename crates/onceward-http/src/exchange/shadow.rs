@@ -7,19 +7,18 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    Begin, BeginError, Difference, Disposition, Intent, Key, OnLapse, Outcome, Permit, Rejection,
-    UnknownCause,
+    Begin, BeginError, Difference, Intent, Key, OnLapse, Outcome, Permit, Rejection, UnknownCause,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::state::MatchedOperation;
 use crate::body::{Body, BodyTap, TapPermit, Tapped};
-use crate::handler::{stated_disposition, unknown_cause};
+use crate::handler::fate;
 use crate::observe::{DifferingPart, Event, ShadowDecision};
 use crate::request::{key_in_body, key_in_headers};
 use crate::response::TAG;
-use crate::rules::KeyFrom;
+use crate::rules::{Fate, KeyFrom};
 
 /// The region of every scope in shadow mode. Protected requests have none, so they never find a
 /// record that was written here.
@@ -77,15 +76,12 @@ impl HandlerReport {
         self.send(match result {
             Ok(response) => {
                 let status = response.status();
-                let by_rule = || self.operation.protected().rules.outcomes.disposition(status);
-                let stated = stated_disposition(response);
                 let failed = status.is_client_error() || status.is_server_error();
-                match stated.unwrap_or_else(by_rule) {
-                    Disposition::Keep => HandlerEnd::Responded { keep: true, failed },
-                    Disposition::Release => HandlerEnd::Responded { keep: false, failed },
-                    Disposition::Unknown => {
-                        HandlerEnd::Unknown(unknown_cause(response, stated.is_some()))
-                    }
+                let stated = fate(response, &self.operation.protected().rules.outcomes);
+                match stated.fate {
+                    Fate::Final | Fate::FinalHead => HandlerEnd::Responded { keep: true, failed },
+                    Fate::NothingHappened => HandlerEnd::Responded { keep: false, failed },
+                    Fate::Unknown => HandlerEnd::Unknown(stated.unknown_cause(response)),
                 }
             }
             Err(_) => HandlerEnd::Crashed,

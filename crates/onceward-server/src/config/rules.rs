@@ -8,8 +8,8 @@ use http::StatusCode;
 use onceward_core::{Expiry, KnownReference, OnLapse};
 use onceward_http::{
     CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules, KeySyntax, Mode,
-    Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, ResponseHeaders, Rules,
-    StoreDown,
+    Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, ResponseBody,
+    ResponseHeaders, Rules, StoreDown,
 };
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -107,6 +107,8 @@ settings! {
     request_max_bytes: Bytes,
     /// Largest response that is stored.
     response_max_bytes: Bytes,
+    /// Whether response bodies are stored.
+    response_body: ResponseBody,
     /// Response headers that are replayed although they are usually dropped.
     response_headers_keep: Vec<HeaderNameSetting>,
     /// Response headers that are not replayed.
@@ -198,6 +200,7 @@ impl RuleSettings {
             outcomes: self.outcomes.clone().unwrap_or(base.outcomes),
             request_max_bytes: self.request_max_bytes.map_or(base.request_max_bytes, size),
             response_max_bytes: self.response_max_bytes.map_or(base.response_max_bytes, size),
+            response_body: self.response_body.unwrap_or(base.response_body),
             response_headers: ResponseHeaders {
                 keep: self.response_headers_keep.as_deref().map(names).unwrap_or_default(),
                 drop: self.response_headers_drop.as_deref().map(names).unwrap_or_default(),

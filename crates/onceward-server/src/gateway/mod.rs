@@ -262,6 +262,9 @@ impl Gateway {
         for ((_, current), certificate) in self.certificates.iter().zip(read?) {
             current.store(certificate);
         }
+        if let Some(resolver) = &self.state.backend.resolver {
+            resolver.replace_outcome_rules(Arc::clone(&api_settings.outcome_rules));
+        }
         self.api_settings.replace(api_settings);
         self.snapshots.store(Arc::new(snapshot));
         Ok(())

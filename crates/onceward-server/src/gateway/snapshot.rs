@@ -15,7 +15,7 @@ use super::cors::Cors;
 use super::headers::{self, Peer};
 use super::loop_detection::LoopDetector;
 use super::quota::Quota;
-use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
+use crate::api::{ApiSettings, OutcomeRules, Tokens, TokensError};
 use crate::backend::Backend;
 use crate::config::{self, Config, NotSet, Quotas, ScopeSource, environment};
 
@@ -73,8 +73,8 @@ pub enum SnapshotError {
 
 /// The settings of the APIs in a configuration.
 pub(crate) fn api_settings(config: &Config) -> Result<ApiSettings, SnapshotError> {
-    let retention = Arc::new(RetentionRules::of(config));
-    Ok(ApiSettings { tokens: Tokens::read(&config.tokens)?, retention })
+    let outcome_rules = Arc::new(OutcomeRules::of(config));
+    Ok(ApiSettings { tokens: Tokens::read(&config.tokens)?, outcome_rules })
 }
 
 impl ConfigSnapshot {
