@@ -35,6 +35,22 @@ pub enum OnLapse {
     Takeover,
 }
 
+/// Whether a completed outcome is checked against the source of truth before it is replayed: for
+/// operations where an outcome that no longer stands must not be shown, such as a debit whose row was
+/// deleted in a correction of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
+pub enum ReplayCheck {
+    /// The stored outcome is enough.
+    Never,
+    /// The engine's [`Resolver`](crate::Resolver) is asked, and must say that the operation
+    /// happened. If it says that it did not, the retry is
+    /// [refused](crate::Rejection::Contradicted); if it does not know, fails or is missing, the retry
+    /// is told to [come back](crate::BeginError::Unconfirmed). The operation never runs again for it.
+    /// Kept failures are not checked: they are replayed as they are.
+    Resolver,
+}
+
 /// Rule for a key whose outcome is past its retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
@@ -68,6 +84,7 @@ pub struct PolicyBuilder {
     poll_every: Duration,
     retry_after: Duration,
     on_lapse: OnLapse,
+    replay_check: ReplayCheck,
     failures: Disposition,
     call_timeout: Duration,
     claim_patience: Duration,
@@ -93,6 +110,7 @@ impl Default for PolicyBuilder {
             poll_every: Duration::from_millis(100),
             retry_after: Duration::from_secs(1),
             on_lapse: OnLapse::Unknown,
+            replay_check: ReplayCheck::Never,
             failures: Disposition::Keep,
             // Drivers hung for five times their own timeout while they reconnected, so the
             // engine has its own.
@@ -117,6 +135,8 @@ const RETENTION_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 const REFERENCE_RETENTION: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Longest wait for a running owner: proxies and browsers give up after that.
 const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Longest time that a duplicate is told to wait: no client waits for longer than a day.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Longest patience with a store.
 const PATIENCE_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -165,7 +185,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// How long a rejected duplicate is told to wait (1 s).
+    /// How long a rejected duplicate is told to wait (1 ms to 24 h; 1 s).
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = delay;
         self
@@ -174,6 +194,12 @@ impl PolicyBuilder {
     /// The rule for a lapsed lease (the outcome is unknown).
     pub fn on_lapse(mut self, on_lapse: OnLapse) -> Self {
         self.on_lapse = on_lapse;
+        self
+    }
+
+    /// Whether completed outcomes are checked before they are replayed (they are not).
+    pub fn replay_check(mut self, check: ReplayCheck) -> Self {
+        self.replay_check = check;
         self
     }
 
@@ -239,6 +265,7 @@ impl PolicyBuilder {
         within("retention", it.retention, Duration::from_millis(1), RETENTION_MAX)?;
         within("wait", it.wait, Duration::ZERO, WAIT_MAX)?;
         within("poll_every", it.poll_every, Duration::from_millis(1), WAIT_MAX)?;
+        within("retry_after", it.retry_after, Duration::from_millis(1), RETRY_AFTER_MAX)?;
         within("call_timeout", it.call_timeout, Duration::from_millis(1), PATIENCE_MAX)?;
         within("claim_patience", it.claim_patience, Duration::ZERO, PATIENCE_MAX)?;
         within("settle_wait", it.settle_wait, Duration::ZERO, PATIENCE_MAX)?;
@@ -325,6 +352,11 @@ impl Policy {
     /// The rule for a lapsed lease.
     pub fn on_lapse(&self) -> OnLapse {
         self.0.on_lapse
+    }
+
+    /// Whether completed outcomes are checked before they are replayed.
+    pub fn replay_check(&self) -> ReplayCheck {
+        self.0.replay_check
     }
 
     /// The treatment of unclassified errors.
@@ -425,6 +457,8 @@ mod tests {
         assert!(message.starts_with("lease is 18446744073709551615.999999999s"), "{message}");
         assert!(refused(Policy::builder().retention(Duration::MAX)).contains("retention"));
         assert!(refused(Policy::builder().wait(Duration::MAX)).contains("wait"));
+        let message = refused(Policy::builder().retry_after(Duration::ZERO));
+        assert_eq!(message, "retry_after is 0ns; it must be between 1ms and 86400s");
         let builder = Policy::builder().expiry(Expiry::Tombstone(Duration::ZERO));
         assert!(refused(builder).contains("tombstone is 0ns"));
         let builder = Policy::builder().renew_every(Duration::from_secs(16));

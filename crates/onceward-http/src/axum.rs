@@ -24,7 +24,8 @@ use http::request::Parts;
 
 #[cfg(feature = "postgres")]
 use crate::exchange::PgTransaction;
-use crate::handler::{Execution, Fate, Sensitive};
+use crate::handler::{Execution, Sensitive};
+use crate::rules::Fate;
 
 /// The request did not pass the layer, or has no key and needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -2,11 +2,12 @@
 //! as further response extensions, an [`ErrorCode`](onceward_core::ErrorCode) and an
 //! [`UnknownCause`].
 
-use http::header::{HeaderName, HeaderValue};
+use http::header::HeaderName;
 use http::{Extensions, HeaderMap, Response, StatusCode};
-use onceward_core::{
-    Disposition, DownstreamKey, Fence, Grant, Key, OperationId, Resource, Scope, UnknownCause,
-};
+use onceward_core::log::LogThrottle;
+use onceward_core::{DownstreamKey, Fence, Grant, Key, OperationId, Resource, Scope, UnknownCause};
+
+use crate::rules::{Fate, Outcomes};
 
 /// The execution of a protected request, for its handler: a request extension, and an axum extractor
 /// (feature `axum`).
@@ -58,27 +59,6 @@ impl Execution {
     }
 }
 
-/// The handler's own word on its effect, as a response extension. It takes precedence over the
-/// operation's [`Outcomes`](crate::Outcomes).
-///
-/// ```
-/// use http::Response;
-/// use onceward_http::Fate;
-///
-/// // The payment provider could not be reached at all: a retry may run again.
-/// let response = Response::builder().status(503).extension(Fate::NothingHappened);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// The response is the outcome: store it and replay it to every retry.
-    Final,
-    /// Nothing happened: release the key.
-    NothingHappened,
-    /// It is not known what happened: never run it again without evidence. An [`UnknownCause`] as
-    /// another extension says why.
-    Unknown,
-}
-
 /// Response extension for a body that must not be stored: the layer's
 /// [`rebuild`](crate::LayerBuilder::rebuild) makes it again for each replay, from this resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,56 +82,93 @@ pub struct SensitiveReply {
     pub headers: HeaderMap,
 }
 
-/// Response header with the [`Fate`] of a service behind a gateway: `keep`, `release` or `unknown`.
-/// The layer removes it.
+/// Response header with the [`Fate`] of a service behind a gateway: `keep`, `keep-head`, `release` or
+/// `unknown`. The layer removes it.
 pub const OUTCOME_HEADER: HeaderName = HeaderName::from_static("onceward-outcome");
 
-/// Returns the disposition that a response states, and removes its header.
-pub(crate) fn take_disposition<R>(response: &mut Response<R>) -> Option<Disposition> {
-    let disposition = stated_disposition(response);
+/// The word of a handler or a service on its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stated {
+    Fate(Fate),
+    /// A word that this release does not know, or several words.
+    Unclear,
+}
+
+/// The fate of a response, by its own word or by the rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ResponseFate {
+    pub(crate) fate: Fate,
+    stated: Option<Stated>,
+}
+
+impl ResponseFate {
+    /// Why the response leaves the outcome unknown: by its extension, or because it says so, or
+    /// because of its status.
+    pub(crate) fn unknown_cause<R>(self, response: &Response<R>) -> UnknownCause {
+        match (response.extensions().get::<UnknownCause>(), self.stated) {
+            (Some(cause), _) => cause.clone(),
+            (None, Some(Stated::Fate(_))) => UnknownCause::Reported(None),
+            (None, Some(Stated::Unclear)) => UnknownCause::reported("unclear Onceward-Outcome"),
+            (None, None) => UnknownCause::Status(response.status().as_u16()),
+        }
+    }
+}
+
+/// Turns [`OUTCOME_HEADER`] into a response extension that the layer reads instead, for servers that
+/// clean the headers of responses before the layer sees them.
+pub fn take_outcome_header<R>(response: &mut Response<R>) {
+    if let Some(stated) = stated_in(response.headers()) {
+        response.headers_mut().remove(OUTCOME_HEADER);
+        response.extensions_mut().insert(stated);
+    }
+}
+
+/// Returns the fate of a response by its own word or by the rules, and removes its header.
+pub(crate) fn take_fate<R>(response: &mut Response<R>, outcomes: &Outcomes) -> ResponseFate {
+    let fate = fate(response, outcomes);
     response.headers_mut().remove(OUTCOME_HEADER);
-    disposition
+    fate
 }
 
-/// Returns the disposition that a response states, if it states one.
-pub(crate) fn stated_disposition<R>(response: &Response<R>) -> Option<Disposition> {
-    let header = || response.headers().get(OUTCOME_HEADER).and_then(Fate::of_header);
-    response.extensions().get::<Fate>().copied().or_else(header).map(Disposition::from)
+/// Returns the fate of a response by its own word or by the rules.
+pub(crate) fn fate<R>(response: &Response<R>, outcomes: &Outcomes) -> ResponseFate {
+    let extensions = response.extensions();
+    let stated = extensions.get::<Fate>().copied().map(Stated::Fate);
+    let stated = stated.or_else(|| extensions.get::<Stated>().copied());
+    let stated = stated.or_else(|| stated_in(response.headers()));
+    let by_rule = || outcomes.fate(response.status());
+    let fate = match stated {
+        Some(Stated::Fate(fate)) => fate,
+        Some(Stated::Unclear) => unclear(by_rule()),
+        None => by_rule(),
+    };
+    ResponseFate { fate, stated }
 }
 
-/// Returns why a response leaves the outcome unknown: by its extension, or because it says so
-/// (`stated`), or because of its status.
-pub(crate) fn unknown_cause<R>(response: &Response<R>, stated: bool) -> UnknownCause {
-    match (response.extensions().get::<UnknownCause>(), stated) {
-        (Some(cause), _) => cause.clone(),
-        (None, true) => UnknownCause::Reported(None),
-        (None, false) => UnknownCause::Status(response.status().as_u16()),
+/// The most careful reading of an unclear word: it frees no key, and stores no body.
+#[cold]
+fn unclear(by_rule: Fate) -> Fate {
+    if let Some(occurrences) = UNCLEAR.occurred() {
+        tracing::warn!(
+            occurrences,
+            "Onceward-Outcome is none of keep, keep-head, release, unknown; no key is freed, and no \
+             body is stored"
+        );
+    }
+    match by_rule {
+        Fate::Final | Fate::FinalHead => Fate::FinalHead,
+        Fate::NothingHappened | Fate::Unknown => Fate::Unknown,
     }
 }
 
-impl Fate {
-    /// Parses a value of [`OUTCOME_HEADER`]; `None`, and a warning, if it is none of the three words.
-    pub fn of_header(value: &HeaderValue) -> Option<Self> {
-        match value.as_bytes() {
-            b"keep" => Some(Self::Final),
-            b"release" => Some(Self::NothingHappened),
-            b"unknown" => Some(Self::Unknown),
-            _ => {
-                tracing::warn!(
-                    "Onceward-Outcome is none of keep, release, unknown; the header is ignored"
-                );
-                None
-            }
-        }
-    }
-}
+/// Rate limit of the line about unclear words: one response of a service may be as wrong as all.
+static UNCLEAR: LogThrottle = LogThrottle::new(1);
 
-impl From<Fate> for Disposition {
-    fn from(fate: Fate) -> Self {
-        match fate {
-            Fate::Final => Self::Keep,
-            Fate::NothingHappened => Self::Release,
-            Fate::Unknown => Self::Unknown,
-        }
-    }
+/// The word in [`OUTCOME_HEADER`]. Several lines of it must have one word.
+fn stated_in(headers: &HeaderMap) -> Option<Stated> {
+    let mut lines = headers.get_all(OUTCOME_HEADER).iter();
+    let first = lines.next()?;
+    let one = lines.all(|line| line == first);
+    let fate = Fate::of_word(first.as_bytes()).filter(|_| one);
+    Some(fate.map_or(Stated::Unclear, Stated::Fate))
 }

@@ -36,7 +36,7 @@ pub use body::{Body, accept_only_decodable};
 pub use exchange::{Admission, OverQuota};
 #[cfg(feature = "postgres")]
 pub use exchange::{PgClient, PgTransaction, TransactionEnded};
-pub use handler::{Execution, Fate, OUTCOME_HEADER, Sensitive, SensitiveReply};
+pub use handler::{Execution, OUTCOME_HEADER, Sensitive, SensitiveReply, take_outcome_header};
 pub use layer::{
     InvalidLayer, LayerBuilder, Onceward, OncewardLayer, OncewardService, Operation,
     ResponseFuture, RouteMatch, Scoped, Unscoped,
@@ -51,11 +51,11 @@ pub use request::{
 };
 #[cfg(feature = "jwt")]
 pub use request::{InvalidJwks, Jwt};
-pub use response::{NeverStored, TAG, outcome_of, outcome_of_all, response_of};
+pub use response::{NeverStored, TAG, outcome_head, outcome_of, outcome_of_all, response_of};
 pub use rules::{
-    CompletionLost, DROPPED_HEADERS, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules,
-    KeySyntax, Mode, NEVER_STORED_HEADERS, OutcomeMap, Outcomes, ReferenceFrom, ReferenceRules,
-    ReplayRules, ReplayStatus, ResponseHeaders, Rules, StoreDown,
+    CompletionLost, DROPPED_HEADERS, Fate, FingerprintRules, InProgress, KeyFormat, KeyFrom,
+    KeyRules, KeySyntax, Mode, NEVER_STORED_HEADERS, OutcomeMap, Outcomes, ReferenceFrom,
+    ReferenceRules, ReplayRules, ReplayStatus, ResponseBody, ResponseHeaders, Rules, StoreDown,
 };
 
 /// For this crate's fuzz targets, benchmarks and tests. Not part of the API.

@@ -3,6 +3,8 @@
 mod common;
 
 use std::convert::Infallible;
+use std::future::ready;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,11 +14,13 @@ use common::*;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use onceward_core::{
-    Engine, Expiry, Fenced, InvalidateRequest, MemoryStore, OnLapse, Query, StoreAdmin as _,
+    Content, Engine, Expiry, Fenced, Intent, InvalidateRequest, Key, MemoryStore, OnLapse, Outcome,
+    Query, Scope, StoreAdmin as _,
 };
 use onceward_http::{
-    CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode, Observer,
-    Onceward, Operation, Outcomes, ReplayRules, ReplayStatus, Rules, Sensitive, Source, StoreDown,
+    Admission, CompletionLost, Event, Execution, Fate, FingerprintRules, InProgress, KeyFrom, Mode,
+    OUTCOME_HEADER, Observer, Onceward, Operation, OutcomeMap, Outcomes, OverQuota, ReplayRules,
+    ReplayStatus, ResponseBody, Rules, Sensitive, Source, StoreDown,
 };
 use onceward_testkit::faulty::{Call, Fault};
 use tokio::time::{sleep, timeout};
@@ -155,6 +159,101 @@ async fn an_invalidated_response_is_not_replayed_from_the_cache() {
     assert_eq!(counter.executions(), 1);
 }
 
+/// Refuses a key after some requests, and new keys after some.
+struct Quotas {
+    requests: AtomicUsize,
+    new_keys: AtomicUsize,
+}
+
+impl Quotas {
+    fn of(requests: usize, new_keys: usize) -> Arc<Self> {
+        let [requests, new_keys] = [requests, new_keys].map(AtomicUsize::new);
+        Arc::new(Self { requests, new_keys })
+    }
+
+    fn take(left: &AtomicUsize, limit: &'static str) -> Result<(), OverQuota> {
+        let less = |left: usize| left.checked_sub(1);
+        let taken = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        let over = OverQuota { retry_after: Duration::from_secs(3), limit: limit.into() };
+        taken.map(drop).map_err(|_| over)
+    }
+}
+
+impl Admission for Quotas {
+    fn admit_request(&self, _: &Scope, _: &Key) -> Result<(), OverQuota> {
+        Self::take(&self.requests, "requests of a key")
+    }
+
+    fn admit_new_key<'a>(
+        &'a self,
+        _: &'a Intent,
+    ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>> {
+        Box::pin(ready(Self::take(&self.new_keys, "new keys")))
+    }
+
+    fn granted(&self, _: &Scope) {}
+
+    fn stored(&self, _: &Scope, _: usize) {}
+}
+
+fn told_over(answer: &Answer, limit: &str) {
+    assert_eq!((answer.status().as_u16(), &*code(answer)), (429, "IDEMPOTENCY_QUOTA_EXCEEDED"));
+    assert_eq!(answer.headers()["retry-after"], "3");
+    let problem = json(answer);
+    assert_eq!((&problem["retryable"], &problem["same_key"]), (&true.into(), &true.into()));
+    assert!(problem["detail"].as_str().unwrap().contains(&format!("({limit})")), "{problem}");
+}
+
+/// The first request runs, the second is replayed and enters the cache, the third comes from there.
+#[tokio::test]
+async fn a_key_that_is_sent_too_often_is_refused_although_its_replay_is_cached() {
+    let (engine, quotas) = (Engine::new(Arc::new(MemoryStore::new())), Quotas::of(4, 9));
+    let layer = Onceward::layer(engine).single_tenant().admission(quotas.clone()).build().unwrap();
+    let counter = Counter::default();
+    for replayed in [false, true, true, true] {
+        let answer = send(&layer, counting(&counter), post("k", "{}")).await;
+        assert_eq!((answer.status().as_u16(), is_replay(&answer)), (201, replayed));
+    }
+    assert_eq!(quotas.new_keys.load(Ordering::SeqCst), 7, "only the first two use the store");
+    for body in ["{}", "[]"] {
+        told_over(&send(&layer, counting(&counter), post("k", body)).await, "requests of a key");
+    }
+    assert_eq!(counter.executions(), 1);
+}
+
+#[tokio::test]
+async fn a_key_that_is_sent_too_often_meets_neither_its_body_nor_the_store() {
+    let bench = Bench::new();
+    bench.store.on_every(Call::Claim, Fault::Fail);
+    let key = KeyFrom::Body("/key".into());
+    for (rules, request) in [
+        (Rules { request_max_bytes: 1, ..Rules::default() }, post("k", "{}")),
+        (
+            Rules {
+                key: onceward_http::KeyRules { from: key, ..Default::default() },
+                ..Rules::default()
+            },
+            post("k", r#"{"key":"k"}"#),
+        ),
+    ] {
+        let layer = Onceward::layer(bench.engine()).single_tenant().others(rules);
+        let layer = layer.admission(Quotas::of(0, 9)).build().unwrap();
+        told_over(&send(&layer, counting(&Counter::default()), request).await, "requests of a key");
+    }
+}
+
+#[tokio::test]
+async fn too_many_new_keys_are_refused_and_a_cached_replay_is_not() {
+    let (engine, quotas) = (Engine::new(Arc::new(MemoryStore::new())), Quotas::of(99, 2));
+    let layer = Onceward::layer(engine).single_tenant().admission(quotas).build().unwrap();
+    let counter = Counter::default();
+    for replayed in [false, true, true] {
+        assert_eq!(is_replay(&send(&layer, counting(&counter), post("k", "{}")).await), replayed);
+    }
+    told_over(&send(&layer, counting(&counter), post("l", "{}")).await, "new keys");
+    assert_eq!(counter.executions(), 1);
+}
+
 // The handler's side ------------------------------------------------------------------------
 
 #[tokio::test]
@@ -233,11 +332,111 @@ async fn a_service_says_its_fate_in_a_header_that_the_client_never_sees() {
     let (first, second, executions) = two_answers(release, Rules::default()).await;
     assert_eq!(executions, 2);
     assert!(![first, second].iter().any(|it| it.headers().contains_key("onceward-outcome")));
-    let nonsense = || Response::builder().status(500).header("onceward-outcome", "maybe");
-    let keep = Rules { outcomes: Outcomes::StripeV1, ..Rules::default() };
-    let (first, second, executions) = two_answers(nonsense, keep).await;
+}
+
+/// A word of a later release, a typo, two words: a freed key could run twice, a stored body could be
+/// one that must not be stored.
+#[tokio::test]
+async fn an_unclear_word_of_a_service_frees_no_key_and_stores_no_body() {
+    type Says = fn(u16) -> http::response::Builder;
+    let words: [Says; 4] = [
+        |status| Response::builder().status(status).header("onceward-outcome", "keep-later"),
+        |status| Response::builder().status(status).header("onceward-outcome", "Keep"),
+        |status| Response::builder().status(status).header("onceward-outcome", "keep, keep-head"),
+        |status| {
+            let said = Response::builder().status(status).header("onceward-outcome", "keep");
+            said.header("onceward-outcome", "keep-head")
+        },
+    ];
+    for (number, word) in words.into_iter().enumerate() {
+        for (status, expected) in [
+            (201, "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE"),
+            (429, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
+            (500, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
+        ] {
+            let (layer, counter) = (layer(Rules::default()), Counter::default());
+            let handler = {
+                let counter = counter.clone();
+                move |_| ready(ok(word(status), counter.up().to_string()))
+            };
+            let first = send(&layer, handler.clone(), post("k", "{}")).await;
+            assert_eq!((first.status().as_u16(), first.body().as_ref()), (status, &b"1"[..]));
+            assert!(!first.headers().contains_key("onceward-outcome"));
+            let second = send(&layer, handler, post("k", "{}")).await;
+            let told = (code(&second), counter.executions());
+            assert_eq!(told, (expected.to_owned(), 1), "word {number}, {status}");
+        }
+    }
+    let same_twice = || {
+        let said = Response::builder().status(500).header("onceward-outcome", "keep");
+        said.header("onceward-outcome", "keep")
+    };
+    let (_, second, executions) = two_answers(same_twice, Rules::default()).await;
     assert_eq!((executions, is_replay(&second)), (1, true));
-    assert!(!first.headers().contains_key("onceward-outcome"));
+}
+
+/// The outcome of the only record in the store.
+async fn stored(bench: &Bench) -> Outcome {
+    let page = bench.store.list(&Query::default()).await.unwrap();
+    let [record] = &page.records[..] else { panic!("{page:?}") };
+    record.state.outcome().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_sensitive_body_goes_to_the_first_caller_and_is_never_stored() {
+    const SECRET: &str = r#"{"code":"canary","pin":"canary"}"#;
+    let built = |status: u16| Response::builder().status(status);
+    let said = |status: u16| built(status).header(OUTCOME_HEADER, "keep-head");
+    let omit = || Rules { response_body: ResponseBody::Omit, ..Rules::default() };
+    let by_status = OutcomeMap::default().status(201, Fate::FinalHead);
+    let by_status = Rules { outcomes: Outcomes::Custom(by_status), ..Rules::default() };
+    for (response, rules) in [
+        (said(201), Rules::default()),
+        (said(502), Rules::default()),
+        (built(201).extension(Fate::FinalHead), Rules::default()),
+        (built(201), omit()),
+        (built(402), omit()),
+        (built(201).extension(Fate::Final), omit()),
+        (built(201), by_status),
+    ] {
+        let response = response.header("location", "/cards/7");
+        let response = response.header("content-type", "application/json");
+        let (bench, once) = (Bench::new(), Arc::new(std::sync::Mutex::new(Some(response))));
+        let layer = bench.layer(rules);
+        let handler = move |_| {
+            let response = once.lock().unwrap().take().expect("it runs once");
+            ready(ok(response, SECRET))
+        };
+        let first = send(&layer, handler.clone(), post("k", "{}")).await;
+        assert_eq!(first.body(), SECRET);
+        let kept = stored(&bench).await;
+        assert_eq!((kept.content, kept.status), (Content::Omitted, Some(first.status().as_u16())));
+        assert_eq!(kept.error_code, None, "it comes from the body");
+        assert!(!kept.bytes.windows(6).any(|window| window == b"canary"));
+        for _ in 0..2 {
+            let again = send(&layer, handler.clone(), post("k", "{}")).await;
+            assert_eq!(code(&again), "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE");
+            assert_eq!(json(&again)["original_status"], first.status().as_u16());
+            assert_eq!(again.headers()["location"], "/cards/7");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_omitted_body_is_made_again_from_its_resource_and_an_empty_one_is_replayed() {
+    let bench = Bench::new();
+    let omit = Rules { response_body: ResponseBody::Omit, ..Rules::default() };
+    let layer = Onceward::layer(bench.engine()).single_tenant().others(omit);
+    let rebuild = |_| async { Ok(Response::builder().status(201).body("made again".into())?) };
+    let layer = layer.rebuild(rebuild).build().unwrap();
+    let card = |_| ready(ok(Response::builder().extension(Sensitive::new("card", "7")), "canary"));
+    send(&layer, card, post("k", "{}")).await;
+    assert_eq!(send(&layer, card, post("k", "{}")).await.body(), "made again");
+    let empty = |_| ready(ok(Response::builder().status(204).header("etag", "e"), ""));
+    send(&layer, empty, post("l", "{}")).await;
+    let again = send(&layer, empty, post("l", "{}")).await;
+    assert_eq!((again.status().as_u16(), is_replay(&again)), (204, true));
+    assert_eq!(again.headers()["etag"], "e");
 }
 
 #[tokio::test]
@@ -513,6 +712,47 @@ async fn a_duplicate_waits_is_refused_or_gets_a_status_page() {
     }
 }
 
+/// Each operation's own delay, in each refusal that says to retry and on its status page.
+#[tokio::test(start_paused = true)]
+async fn the_delay_of_a_retry_is_a_setting_of_each_operation() {
+    let seconds =
+        |delay| Rules { retry_after: Some(Duration::from_secs(delay)), ..Rules::default() };
+    let accepting = Rules { in_progress: InProgress::Accepted, ..seconds(7) };
+    let bench = Bench::new();
+    let layer = Onceward::layer(bench.engine())
+        .single_tenant()
+        .operation(Operation::post("/orders").named("orders").rules(accepting))
+        .others(seconds(9));
+    let layer = layer.build().unwrap();
+    let slow = |_| async {
+        sleep(Duration::from_secs(1)).await;
+        ok(Response::builder().status(201), "done")
+    };
+    let ask = async |uri: &str| send(&layer, slow, post_to(uri, "k", "{}")).await;
+    let delay = |answer: &Answer, status: u16| {
+        assert_eq!(answer.status(), status);
+        answer.headers()["retry-after"].to_str().unwrap().to_owned()
+    };
+    let orders = async {
+        sleep(Duration::from_millis(10)).await;
+        let accepted = ask("/orders").await;
+        let page = accepted.headers()["location"].to_str().unwrap().to_owned();
+        let look = async |path| {
+            send(&layer, slow, Request::get(path).body(Full::default()).unwrap()).await
+        };
+        let (status, result) = (look(page.clone()).await, look(format!("{page}/result")).await);
+        [delay(&accepted, 202), delay(&status, 200), delay(&result, 409)]
+    };
+    assert_eq!(tokio::join!(ask("/orders"), orders).1, ["7", "7", "7"]);
+    let other = async {
+        sleep(Duration::from_millis(10)).await;
+        delay(&ask("/other").await, 409)
+    };
+    assert_eq!(tokio::join!(ask("/other"), other).1, "9");
+    bench.store.on_every(Call::Claim, Fault::Fail);
+    assert_eq!(delay(&ask("/orders").await, 503), "7");
+}
+
 #[tokio::test]
 async fn statuses_replay_headers_and_the_key_header_have_settings() {
     let mut rules = Rules {
@@ -661,6 +901,13 @@ fn impossible_settings_are_refused_with_the_cause() {
     assert!(told(Operation::post("/x").with(status)).contains("mismatch_status is 200"));
     let lengths = |rules: &mut Rules| rules.key.min = 300;
     assert!(told(Operation::post("/x").with(lengths)).contains("300 to 255"));
+    for (delay, expected) in [(0, "retry_after is 0ns"), (60, "between 1s and ttl (30s)")] {
+        let delay = |rules: &mut Rules| {
+            rules.retry_after = Some(Duration::from_secs(delay));
+            rules.ttl = Some(Duration::from_secs(30));
+        };
+        assert!(told(Operation::post("/x").with(delay)).contains(expected), "{expected}");
+    }
     let lease = |rules: &mut Rules| rules.lease = Some(Duration::ZERO);
     assert!(told(Operation::post("/x").with(lease)).contains("lease is 0ns"));
 }

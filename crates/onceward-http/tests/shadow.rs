@@ -245,7 +245,7 @@ async fn records_of_shadow_mode_have_their_region_and_nothing_of_a_response() {
 
 #[tokio::test(start_paused = true)]
 async fn the_disposition_of_a_response_decides_about_its_retry() {
-    let said: [(fn() -> http::response::Builder, ShadowDecision); 6] = [
+    let said: [(fn() -> http::response::Builder, ShadowDecision); 8] = [
         (|| Response::builder().status(201), ShadowDecision::Replay),
         (|| Response::builder().status(402), ShadowDecision::Replay),
         (|| Response::builder().status(429), ShadowDecision::Execute),
@@ -257,6 +257,14 @@ async fn the_disposition_of_a_response_decides_about_its_retry() {
         (
             || Response::builder().status(201).header("onceward-outcome", "release"),
             ShadowDecision::Execute,
+        ),
+        (
+            || Response::builder().status(500).header("onceward-outcome", "keep-head"),
+            ShadowDecision::Replay,
+        ),
+        (
+            || Response::builder().status(429).header("onceward-outcome", "keep-later"),
+            ShadowDecision::Unknown,
         ),
     ];
     for (number, (response, would)) in said.into_iter().enumerate() {

@@ -44,6 +44,12 @@ impl<'a> LogSubject<'a> {
         Self::of_claim(scope, identity.record_id(scope, key), fingerprint)
     }
 
+    /// The operation of a request whose fingerprint was not computed.
+    pub fn of_key(identity: &Identity, scope: &'a Scope, key: &Key) -> Self {
+        let record = identity.record_id(scope, key);
+        Self { scope, record, operation: None, fingerprint: None }
+    }
+
     /// The operation of a claim.
     pub fn of_claim(scope: &'a Scope, record: RecordId, fingerprint: &'a Fingerprint) -> Self {
         Self { scope, record, operation: None, fingerprint: Some(fingerprint) }

@@ -26,6 +26,11 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
+    /// True without bytes and trailers.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.trailers.is_none()
+    }
+
     pub(crate) fn into_body<B>(self) -> Body<B> {
         Body::whole(self.bytes).with_trailers(self.trailers)
     }

@@ -1,4 +1,4 @@
-//! Admission of new keys, before a claim.
+//! Admission of requests and of new keys, before a claim.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -6,17 +6,24 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_core::{Intent, Scope};
+use onceward_core::{Intent, Key, Scope};
 
 use super::state::LayerState;
 
-/// Decides before a claim whether a caller may use one more key, and is told about its use. Set by
-/// [`LayerBuilder::admission`](crate::LayerBuilder::admission).
+/// Decides whether a key may be sent once more, and whether a caller may use one more key; is told
+/// about its use. Set by [`LayerBuilder::admission`](crate::LayerBuilder::admission).
 pub trait Admission: Send + Sync {
-    /// Admits a request, or refuses it with 429.
-    ///
-    /// Retries of known keys should be admitted: they use no new key.
-    fn admit<'a>(
+    /// Admits a request of this key, known or new, or refuses it with 429. Every request with a key
+    /// is asked about, before its body is read and before the store. Admits all by default.
+    fn admit_request(&self, scope: &Scope, key: &Key) -> Result<(), OverQuota> {
+        _ = (scope, key);
+        Ok(())
+    }
+
+    /// Admits a new key, or refuses it with 429. Asked before a claim, whose key may be known:
+    /// retries of known keys should be admitted, as they use no new key. Not asked about exact
+    /// repetitions of a request that was replayed before.
+    fn admit_new_key<'a>(
         &'a self,
         intent: &'a Intent,
     ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>>;
@@ -28,12 +35,12 @@ pub trait Admission: Send + Sync {
     fn stored(&self, scope: &Scope, bytes: usize);
 }
 
-/// A refusal of a new key.
+/// A refusal by an [`Admission`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverQuota {
     /// Delay after which the request may be sent again.
     pub retry_after: Duration,
-    /// Name of the limit, for the log.
+    /// Name of the limit, for the log and the client.
     pub limit: Cow<'static, str>,
 }
 

@@ -9,7 +9,7 @@
 //! | `permit_kind` | the right to run: a permit with a lease, or a transaction |
 //! | `transaction` | handlers in a PostgreSQL transaction (feature `postgres`) |
 //! | `background` | finishing the work of clients that have disconnected |
-//! | `admission` | admission of new keys |
+//! | `admission` | admission of requests and of new keys |
 //! | `replay_cache` | exact repetitions of replayed requests |
 //! | `shadow` | requests that pass while their claims are only observed |
 //! | `status_page` | status pages of operations |
@@ -30,8 +30,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
+use onceward_core::log::LogSubject;
 use onceward_core::{
-    BeginError, BoxError, Identity, Intent, Key, Policy, Rejection, Replay, Scope, StoreErrorKind,
+    BeginError, BoxError, Identity, Intent, Key, Policy, Rejection, Replay, ReplayCheck, Scope,
+    StoreErrorKind,
 };
 use tower_service::Service;
 
@@ -98,11 +100,14 @@ impl Exchange {
             let prepared = async {
                 let key = self.key_in_head(&head)?;
                 let scope = self.operation.scope(&head)?;
+                if let Some(key) = &key {
+                    self.admit_request(&scope, key)?;
+                }
                 let buffered = buffer(body, self.rules().request_max_bytes).await;
                 let body = self.whole(buffered)?;
                 let prepared =
                     self.prepare(&self.operation.view(&head, &body.bytes), scope, key)?;
-                self.admit(&prepared).await?;
+                self.admit_new_key(&prepared).await?;
                 Ok((body, prepared))
             };
             let (body, intent) = match prepared.await {
@@ -121,7 +126,7 @@ impl Exchange {
                     permit.add_extensions(intent, &mut head.extensions);
                     let request = Request::from_parts(head, body.into_body());
                     match self.to_store(handle(inner, request).await) {
-                        Ok(response) => Ok(self.store(permit, response, usage, logged).await),
+                        Ok(to_store) => Ok(self.store(permit, to_store, usage, logged).await),
                         Err(not_stored) => self.settle(permit, not_stored, logged).await,
                     }
                 }
@@ -200,7 +205,10 @@ impl Exchange {
         let key = match key {
             Some(key) => key,
             None => match self.key_in_body(request)? {
-                Some(key) => key,
+                Some(key) => {
+                    self.admit_request(&scope, &key)?;
+                    key
+                }
                 None => return Ok(Prepared::WithoutKey),
             },
         };
@@ -247,7 +255,8 @@ impl Exchange {
         key: &Key,
         request: &RequestView<'_>,
     ) -> Option<RequestDigest> {
-        let cacheable = self.state().admission.is_none() && self.rules().reference.is_none();
+        let cacheable =
+            self.rules().reference.is_none() && self.policy().replay_check() == ReplayCheck::Never;
         if !cacheable || request.body.len() > replay_cache::BODY_BYTES_MAX {
             return None;
         }
@@ -287,9 +296,11 @@ impl Exchange {
             Ok(Begun::Reject(Rejection::ReferenceTaken { .. })) => Event::ReferenceTaken,
             Ok(Begun::Reject(Rejection::Running { .. })) => Event::InProgress,
             Ok(Begun::Reject(Rejection::Unknown { .. })) => Event::Unknown,
+            Ok(Begun::Reject(Rejection::Contradicted { .. })) => Event::Contradicted,
             Ok(Begun::Reject(Rejection::Expired)) => Event::Expired,
             Err(BeginError::Draining) => Event::Draining,
             Err(BeginError::Rebuild { .. }) => Event::RebuildFailed,
+            Err(BeginError::Unconfirmed { .. }) => Event::Unconfirmed,
             Err(BeginError::Unavailable(error)) if error.kind == StoreErrorKind::Full => {
                 Event::StoreFull
             }
@@ -297,19 +308,43 @@ impl Exchange {
         });
     }
 
+    /// Asks whether this key may be sent once more.
+    fn admit_request(&self, scope: &Scope, key: &Key) -> Result<(), Problem> {
+        let Some(admission) = &self.state().admission else { return Ok(()) };
+        admission.admit_request(scope, key).map_err(|over| {
+            self.over_quota(over, "This key is sent too often", |limit, occurrences| {
+                let subject = LogSubject::of_key(self.identity(), scope, key);
+                log::key_too_often(&subject, limit, occurrences);
+            })
+        })
+    }
+
     /// Asks whether the caller may use one more key.
-    async fn admit(&self, prepared: &Prepared) -> Result<(), Problem> {
+    async fn admit_new_key(&self, prepared: &Prepared) -> Result<(), Problem> {
         let (Some(admission), Prepared::Intent(intent)) = (&self.state().admission, prepared)
         else {
             return Ok(());
         };
-        admission.admit(intent).await.map_err(|OverQuota { retry_after, limit }| {
-            self.report(Event::OverQuota);
-            if let Some(occurrences) = self.protected().log_limits.over_quota.occurred() {
-                log::over_quota(intent, self.identity(), &limit, occurrences);
-            }
-            Problem::new(Code::QuotaExceeded).retry_after(retry_after)
+        admission.admit_new_key(intent).await.map_err(|over| {
+            self.over_quota(over, "There are too many new keys", |limit, occurrences| {
+                log::too_many_keys(intent, self.identity(), limit, occurrences);
+            })
         })
+    }
+
+    /// The refusal of a request over a quota. Reports it, and logs it if a line is due.
+    #[cold]
+    fn over_quota(&self, over: OverQuota, why: &str, log: impl FnOnce(&str, u64)) -> Problem {
+        let OverQuota { retry_after, limit } = over;
+        self.report(Event::OverQuota);
+        if let Some(occurrences) = self.protected().log_limits.over_quota.occurred() {
+            log(&limit, occurrences);
+        }
+        let problem = Problem::new(Code::QuotaExceeded).retry_after(retry_after);
+        problem.detail(format!(
+            "{why} ({limit}). This request was not executed. Send it again with the same key, \
+             after the delay."
+        ))
     }
 
     async fn replay<R>(&self, replay: Replay, retry: &Parts) -> Response<Body<R>> {

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::io;
 
 use http::Response;
-use onceward_core::{BeginError, Intent, OperationId, Rejection, StoreError, StoreErrorKind};
+use onceward_core::{
+    BeginError, Engine, Intent, OperationId, Rejection, StoreError, StoreErrorKind,
+};
 
 use super::Exchange;
 use crate::body::Body;
@@ -51,7 +53,10 @@ impl Exchange {
                     problem.operation(operation)
                 }
             }
-            Rejection::Unknown { operation } => self.state().outcome_unknown(operation),
+            Rejection::Unknown { operation } => self.outcome_unknown(operation),
+            Rejection::Contradicted { operation } => {
+                Problem::new(Code::OutcomeContradicted).operation(operation)
+            }
             Rejection::Expired => Problem::new(Code::KeyExpired),
         })
     }
@@ -65,6 +70,11 @@ impl Exchange {
         if let Some(occurrences) = self.protected().log_limits.refused.occurred() {
             log::mismatch(&LoggedIntent::of(intent), self.identity(), reason, differs, occurrences);
         }
+    }
+
+    /// The refusal of a request whose first attempt has an unknown outcome.
+    pub(super) fn outcome_unknown(&self, operation: OperationId) -> Problem {
+        outcome_unknown(&self.protected().engine, operation)
     }
 
     /// The response 202 with the `Location` of the status page.
@@ -100,10 +110,16 @@ impl Exchange {
             BeginError::Rebuild { operation, .. } => {
                 Problem::new(Code::NotReplayable).operation(*operation)
             }
+            BeginError::Unconfirmed { operation } => {
+                Problem::new(Code::OutcomeUnconfirmed).operation(*operation)
+            }
             _ if full => Problem::new(Code::StoreFull),
             _ => Problem::new(Code::StoreUnavailable),
         };
-        tracing::warn!(error = error as &dyn std::error::Error, "not executed");
+        // The engine has logged why a replay is not confirmed.
+        if !matches!(error, BeginError::Unconfirmed { .. }) {
+            tracing::warn!(error = error as &dyn std::error::Error, "not executed");
+        }
         self.refuse(problem.retry_after(self.policy().retry_after()))
     }
 
@@ -111,6 +127,15 @@ impl Exchange {
     #[cold]
     pub(super) fn refuse<R>(&self, problem: Problem) -> Response<Body<R>> {
         problem.into_response(&self.state().format).map(Body::whole)
+    }
+}
+
+/// The refusal of a request whose first attempt has an unknown outcome.
+pub(super) fn outcome_unknown(engine: &Engine, operation: OperationId) -> Problem {
+    let problem = Problem::new(Code::OutcomeUnknown).operation(operation);
+    match engine.has_recovery() {
+        true => problem.being_resolved(engine.policy().retry_after()),
+        false => problem,
     }
 }
 

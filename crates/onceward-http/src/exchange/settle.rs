@@ -19,31 +19,33 @@ use super::admission::Usage;
 use super::permit_kind::{Completion, RunPermit, WithoutOutcome};
 use super::refusal::is_timeout;
 use crate::body::{Body, Buffered, Whole, buffer};
-use crate::handler::{Sensitive, take_disposition, unknown_cause};
+use crate::handler::{Sensitive, take_fate};
 use crate::observe::{Event, LoggedIntent, log};
 use crate::problem::{Code, Problem};
-use crate::response::{TAG, encode, encode_head, error_code_of};
-use crate::rules::CompletionLost;
+use crate::response::{TAG, encode_head, stored_outcome};
+use crate::rules::{CompletionLost, Fate, ResponseBody};
 
 impl Exchange {
-    /// Returns the response if it is to be stored, by the handler's own word or by the rules.
+    /// Returns the response if it is to be stored, by the handler's own word or by the rules, and
+    /// whether its body is.
     pub(super) fn to_store<R, E>(
         &self,
         handled: Handled<R, E>,
-    ) -> Result<Response<R>, NotStored<R, E>> {
+    ) -> Result<(Response<R>, ResponseBody), NotStored<R, E>> {
         let mut response = match handled {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(NotStored::Error(error)),
             Err(_panic) => return Err(NotStored::Panic),
         };
-        let by_rule = |status| self.rules().outcomes.disposition(status);
-        let stated = take_disposition(&mut response);
-        match stated.unwrap_or_else(|| by_rule(response.status())) {
-            Disposition::Keep => Ok(response),
-            Disposition::Release => Err(NotStored::Response(WithoutOutcome::Release, response)),
-            Disposition::Unknown => {
-                let cause = Box::new(unknown_cause(&response, stated.is_some()));
-                Err(NotStored::Response(WithoutOutcome::Unknown(cause), response))
+        let stated = take_fate(&mut response, &self.rules().outcomes);
+        match stated.fate {
+            Fate::Final => Ok((response, self.rules().response_body)),
+            Fate::FinalHead => Ok((response, ResponseBody::Omit)),
+            Fate::NothingHappened => Err(NotStored::Response(WithoutOutcome::Release, response)),
+            Fate::Unknown => {
+                let cause = Box::new(stated.unknown_cause(&response));
+                let word = WithoutOutcome::Unknown(cause);
+                Err(NotStored::Response(word, response))
             }
         }
     }
@@ -77,7 +79,7 @@ impl Exchange {
     pub(super) fn store<R>(
         &self,
         permit: RunPermit,
-        response: Response<R>,
+        (response, stored_body): (Response<R>, ResponseBody),
         usage: Option<Usage>,
         logged: LoggedIntent,
     ) -> impl Future<Output = Response<Body<R>>>
@@ -90,7 +92,9 @@ impl Exchange {
             let rules = self.rules();
             let limit = if is_endless(&head) { 0 } else { rules.response_max_bytes };
             let (outcome, body) = match buffer(body, limit).await {
-                Buffered::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
+                Buffered::Whole(whole) => {
+                    (self.outcome(&head, &whole, stored_body), whole.into_body())
+                }
                 Buffered::TooLarge { read, rest } => {
                     let summary = Outcome::omitted(TAG, encode_head(&head, rules));
                     (summary.with_status(head.status.as_u16()), Body::resumed(read, rest))
@@ -153,7 +157,7 @@ impl Exchange {
         logged: &LoggedIntent,
         error: Option<BoxError>,
     ) -> Problem {
-        let unknown = self.state().outcome_unknown(permit.operation());
+        let unknown = self.outcome_unknown(permit.operation());
         match (permit, self.policy().on_lapse()) {
             (RunPermit::Leased(permit), OnLapse::Takeover) => {
                 self.log_takeover(logged, permit.operation(), &cause, error.as_ref());
@@ -255,20 +259,20 @@ impl Exchange {
             .retry_after(self.policy().retry_after())
     }
 
-    fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
-        let (rules, stated) = (self.rules(), head.extensions.get::<ErrorCode>());
-        let (outcome, error_code) = match head.extensions.get::<Sensitive>() {
-            None => {
-                let found = || error_code_of(head, &whole.bytes);
-                let outcome = Outcome::whole(TAG, encode(head, whole, rules));
-                (outcome, stated.cloned().or_else(found))
-            }
+    fn outcome(&self, head: &response::Parts, whole: &Whole, stored: ResponseBody) -> Outcome {
+        let rules = self.rules();
+        let outcome = match head.extensions.get::<Sensitive>() {
+            None => stored_outcome(head, whole, rules, stored),
             Some(Sensitive(resource)) => {
                 let outcome = Outcome::reference(TAG, encode_head(head, rules));
-                (outcome.with_resource(&resource.kind, &resource.id), stated.cloned())
+                let outcome = outcome.with_status(head.status.as_u16());
+                outcome.with_resource(&resource.kind, &resource.id)
             }
         };
-        outcome.with_status(head.status.as_u16()).with_error_code(error_code)
+        match head.extensions.get::<ErrorCode>() {
+            Some(stated) => outcome.with_error_code(Some(stated.clone())),
+            None => outcome,
+        }
     }
 
     /// Returns the refusal for a response whose settlement is not durable, if it must not be given.
@@ -292,7 +296,7 @@ impl Exchange {
 
     /// The refusal for a response of which it is not known whether it is stored.
     fn not_known(&self, operation: OperationId) -> Problem {
-        self.state().outcome_unknown(operation).status(http::StatusCode::INTERNAL_SERVER_ERROR)
+        self.outcome_unknown(operation).status(http::StatusCode::INTERNAL_SERVER_ERROR)
     }
 }
 

@@ -7,19 +7,19 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::{
-    Begin, BeginError, Difference, Disposition, Intent, InvalidScope, Key, OnLapse, Outcome,
-    Permit, Rejection, Scope, UnknownCause,
+    Begin, BeginError, Difference, Intent, InvalidScope, Key, OnLapse, Outcome, Permit, Rejection,
+    Scope, UnknownCause,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::state::MatchedOperation;
 use crate::body::{Body, BodyTap, TapPermit, Tapped};
-use crate::handler::{stated_disposition, unknown_cause};
+use crate::handler::fate;
 use crate::observe::{DifferingPart, Event, ShadowDecision};
 use crate::request::{key_in_body, key_in_headers};
 use crate::response::TAG;
-use crate::rules::KeyFrom;
+use crate::rules::{Fate, KeyFrom};
 
 /// The region of scopes in shadow mode. Protected requests never have it, so they never find a record
 /// that was written here.
@@ -77,15 +77,12 @@ impl HandlerReport {
         self.send(match result {
             Ok(response) => {
                 let status = response.status();
-                let by_rule = || self.operation.protected().rules.outcomes.disposition(status);
-                let stated = stated_disposition(response);
                 let failed = status.is_client_error() || status.is_server_error();
-                match stated.unwrap_or_else(by_rule) {
-                    Disposition::Keep => HandlerEnd::Responded { keep: true, failed },
-                    Disposition::Release => HandlerEnd::Responded { keep: false, failed },
-                    Disposition::Unknown => {
-                        HandlerEnd::Unknown(unknown_cause(response, stated.is_some()))
-                    }
+                let stated = fate(response, &self.operation.protected().rules.outcomes);
+                match stated.fate {
+                    Fate::Final | Fate::FinalHead => HandlerEnd::Responded { keep: true, failed },
+                    Fate::NothingHappened => HandlerEnd::Responded { keep: false, failed },
+                    Fate::Unknown => HandlerEnd::Unknown(stated.unknown_cause(response)),
                 }
             }
             Err(_) => HandlerEnd::Crashed,
@@ -160,6 +157,8 @@ impl ShadowClaim {
             Ok(Begin::Reject(Rejection::Running { .. })) => ShadowDecision::Conflict,
             Ok(Begin::Reject(Rejection::Unknown { .. })) => ShadowDecision::Unknown,
             Ok(Begin::Reject(Rejection::Expired)) => ShadowDecision::Expired,
+            // No replay is checked in shadow mode.
+            Ok(Begin::Reject(Rejection::Contradicted { .. })) => ShadowDecision::Replay,
             Ok(Begin::Reject(
                 Rejection::Mismatch { difference } | Rejection::ReferenceTaken { difference, .. },
             )) => ShadowDecision::Mismatch(self.differing_part(&request, difference)),

@@ -5,16 +5,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request};
-use onceward_core::{
-    BeginError, Engine, Intent, Key, OperationId, RequestPath, SCOPE_PART_BYTES_MAX, Scope,
-};
+use onceward_core::{BeginError, Engine, Intent, Key, RequestPath, SCOPE_PART_BYTES_MAX, Scope};
 
 use super::admission::Admission;
 use super::permit_kind::{Begun, PermitKind};
 use super::replay_cache::ReplayCache;
 use crate::body::TapBudget;
 use crate::observe::{LogLimits, Observer};
-use crate::problem::{Code, Problem, ProblemFormat};
+use crate::problem::{Problem, ProblemFormat};
 use crate::request::{Fingerprinter, RequestView, ScopeSources};
 use crate::response::Rebuild;
 use crate::rules::{KeyFrom, Mode, Rules};
@@ -174,13 +172,14 @@ impl LayerState {
         Some(MatchedOperation { state: Arc::clone(self), index, unnamed })
     }
 
-    /// The refusal of a request whose first attempt has an unknown outcome.
-    pub(super) fn outcome_unknown(&self, operation: OperationId) -> Problem {
-        let problem = Problem::new(Code::OutcomeUnknown).operation(operation);
-        match self.engine.has_recovery() {
-            true => problem.being_resolved(self.engine.policy().retry_after()),
-            false => problem,
-        }
+    /// Returns the engine with the policy of an operation, by the name in its record.
+    pub(super) fn engine_of(&self, operation: &str) -> &Engine {
+        let is_named = |it: &&ProtectedOperation| {
+            it.named.as_ref().is_some_and(|named| *named.name == *operation)
+        };
+        let named = self.operations.iter().find(is_named);
+        let unnamed = || self.others.map(|index| &self.operations[index]);
+        named.or_else(unnamed).map_or(&self.engine, |it| &it.engine)
     }
 }
 

@@ -5,10 +5,11 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use onceward_core::{
-    Content, Ended, OperationId, OperationStatus, Outcome, Replay, StateName, Timestamp,
+    Begin, Content, Ended, OperationId, OperationStatus, Outcome, Replay, StateName, Timestamp,
 };
 use serde::Serialize;
 
+use super::refusal::outcome_unknown;
 use super::state::LayerState;
 use crate::body::{Accept, Body};
 use crate::problem::{Code, Problem, ProblemFormat, whole_seconds};
@@ -106,8 +107,9 @@ impl StatusRequest {
 
 impl LayerState {
     fn status(&self, operation: &OperationStatus) -> Response<Bytes> {
+        let engine = self.engine_of(operation.scope.operation());
         let problem = (operation.standing == StateName::Unknown).then(|| {
-            let problem = self.outcome_unknown(operation.id);
+            let problem = outcome_unknown(engine, operation.id);
             serde_json::from_slice(problem.into_response(&self.format).body()).unwrap_or_default()
         });
         let status = Status {
@@ -126,7 +128,7 @@ impl LayerState {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if operation.standing == StateName::Running {
-            headers.insert(RETRY_AFTER, whole_seconds(self.engine.policy().retry_after()));
+            headers.insert(RETRY_AFTER, whole_seconds(engine.policy().retry_after()));
         }
         response
     }
@@ -154,16 +156,16 @@ impl LayerState {
         operation: OperationStatus,
         accept: &Accept,
     ) -> Result<Response<Body<R>>, Problem> {
+        let engine = self.engine_of(operation.scope.operation());
         let ended = match operation.standing {
             StateName::Completed => Ended::Completed,
             StateName::Failed => Ended::Failed,
             StateName::Running => {
-                let wait = self.engine.policy().retry_after();
                 let problem = Problem::new(Code::InProgress).operation(operation.id);
-                return Err(problem.retry_after(wait));
+                return Err(problem.retry_after(engine.policy().retry_after()));
             }
             StateName::Unknown => {
-                return Err(self.outcome_unknown(operation.id));
+                return Err(outcome_unknown(engine, operation.id));
             }
             StateName::Released | StateName::Expired => {
                 return Err(Problem::new(Code::OperationNotFound));
@@ -171,7 +173,17 @@ impl LayerState {
         };
         let outcome = operation.outcome.ok_or_else(|| Problem::new(Code::KeyExpired))?;
         let stored = Replay { operation: operation.id, ended, outcome };
-        replay(stored, &ReplayRules::default(), accept, self.rebuild.as_ref()).await
+        let problem = |code| Problem::new(code).operation(operation.id);
+        match engine.check_replay(stored).await {
+            Ok(Begin::Replay(stored)) => {
+                replay(stored, &ReplayRules::default(), accept, self.rebuild.as_ref()).await
+            }
+            Ok(Begin::Reject(_) | Begin::Execute(_)) => Err(problem(Code::OutcomeContradicted)),
+            Err(_) => {
+                let wait = engine.policy().retry_after();
+                Err(problem(Code::OutcomeUnconfirmed).retry_after(wait))
+            }
+        }
     }
 }
 

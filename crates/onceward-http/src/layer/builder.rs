@@ -188,7 +188,7 @@ impl<S> LayerBuilder<S> {
         self
     }
 
-    /// Sets the admission of new keys, asked before each claim.
+    /// Sets the admission of requests and of new keys: quotas.
     pub fn admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission = Some(admission);
         self

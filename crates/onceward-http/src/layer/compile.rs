@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::Method;
 use http::header::HeaderName;
 use onceward_core::{
-    Engine, InvalidPolicy, OnLapse, Policy, PolicyBuilder, SCOPE_PART_BYTES_MAX, ScopePart,
+    Engine, InvalidPolicy, OnLapse, Policy, PolicyBuilder, ReplayCheck, SCOPE_PART_BYTES_MAX,
+    ScopePart,
 };
 
 use super::operation::Operation;
@@ -82,8 +83,25 @@ fn check_pointer(pointer: &str) -> Result<(), InvalidPointer> {
 }
 
 /// Returns the engine with the rules' own policy.
-fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidPolicy> {
-    Ok(engine.with_policy(rules.policy(engine.policy())?))
+fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidLayer> {
+    let engine = engine.with_policy(rules.policy(engine.policy())?);
+    if engine.policy().replay_check() == ReplayCheck::Resolver && !engine.has_recovery() {
+        return Err(InvalidLayer::NoResolver);
+    }
+    match rules.retry_after {
+        Some(delay) => check_retry_after(delay, engine.policy().retention().keep).map(|()| engine),
+        None => Ok(engine),
+    }
+}
+
+/// Shortest `Retry-After`: the header counts whole seconds, and zero would ask for a storm.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+
+fn check_retry_after(delay: Duration, ttl: Duration) -> Result<(), InvalidLayer> {
+    if (RETRY_AFTER_MIN..=ttl).contains(&delay) {
+        return Ok(());
+    }
+    Err(InvalidLayer::RetryAfter { delay, ttl })
 }
 
 impl Rules {
@@ -104,6 +122,12 @@ impl Rules {
         }
         let on_lapse = self.on_lapse.unwrap_or(base.on_lapse());
         policy = policy.on_lapse(on_lapse);
+        if let Some(delay) = self.retry_after {
+            policy = policy.retry_after(delay);
+        }
+        if let Some(check) = self.replay_check {
+            policy = policy.replay_check(check);
+        }
         policy = match self.in_progress {
             InProgress::Wait(longest) => policy.wait(longest),
             InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
@@ -116,10 +140,11 @@ impl Rules {
 }
 
 /// Changes a policy for shadow mode: claims give up early, because no request waits for them, and no
-/// resolver is asked about requests that were never protected.
+/// resolver is asked about requests that were never protected, or before replays that never happen.
 fn shadowing(policy: PolicyBuilder, on_lapse: OnLapse) -> PolicyBuilder {
     const PATIENCE: Duration = Duration::from_secs(2);
     let policy = policy.claim_patience(PATIENCE).settle_wait(PATIENCE).settle_patience(PATIENCE);
+    let policy = policy.replay_check(ReplayCheck::Never);
     match on_lapse {
         OnLapse::Resolve => policy.on_lapse(OnLapse::Unknown),
         OnLapse::Unknown | OnLapse::Takeover => policy,
@@ -187,6 +212,20 @@ pub enum InvalidLayer {
     /// A status that is not a client error.
     #[error("mismatch_status is {0}; it must be a 4xx status, such as 422 or 409")]
     MismatchStatus(u16),
+    /// Replays are to be checked, and there is nothing to ask.
+    #[error("replay_check needs a resolver: build the engine with a Recovery")]
+    NoResolver,
+    /// A `Retry-After` of less than a second, or longer than responses are stored.
+    #[error(
+        "retry_after is {delay:?}; it must be between 1s and ttl ({ttl:?}), after which a retry \
+         would run again"
+    )]
+    RetryAfter {
+        /// The delay.
+        delay: Duration,
+        /// The retention of responses.
+        ttl: Duration,
+    },
     /// Durations that contradict each other.
     #[error(transparent)]
     Policy(#[from] InvalidPolicy),

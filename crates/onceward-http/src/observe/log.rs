@@ -58,11 +58,16 @@ pub(crate) fn replayed(intent: &LoggedIntent, identity: &Identity, replay: &Repl
     }, "replayed");
 }
 
-pub(crate) fn over_quota(intent: &Intent, identity: &Identity, limit: &str, occurrences: u64) {
+pub(crate) fn too_many_keys(intent: &Intent, identity: &Identity, limit: &str, occurrences: u64) {
     let Intent { scope, key, fingerprint, .. } = intent;
     let subject = LogSubject::of_intent(identity, scope, key, fingerprint);
     log_operation!(WARN, subject, { reason = "quota", limit, occurrences, },
         "over a quota: new keys get 429");
+}
+
+pub(crate) fn key_too_often(subject: &LogSubject<'_>, limit: &str, occurrences: u64) {
+    log_operation!(WARN, *subject, { reason = "quota", limit, occurrences, },
+        "over a quota: requests with a key get 429");
 }
 
 pub(crate) fn mismatch(

@@ -37,11 +37,15 @@ pub enum Code {
     InProgress,
     /// It is not known whether the operation took place.
     OutcomeUnknown,
+    /// The operation was completed, and the source of truth does not know it any more.
+    OutcomeContradicted,
+    /// The operation was completed, and the source of truth could not confirm it.
+    OutcomeUnconfirmed,
     /// The key is past its retention.
     KeyExpired,
     /// The operation was done, and its response was not stored.
     NotReplayable,
-    /// The caller has too many keys.
+    /// A quota is exceeded: of new keys, or of requests with one key.
     QuotaExceeded,
     /// The store is unavailable; nothing was executed.
     StoreUnavailable,
@@ -93,7 +97,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of `docs/errors.md`.
-    pub const ALL: [Code; 23] = [
+    pub const ALL: [Code; 25] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
@@ -109,6 +113,8 @@ impl Code {
         Self::ReferenceTaken,
         Self::InProgress,
         Self::OutcomeUnknown,
+        Self::OutcomeContradicted,
+        Self::OutcomeUnconfirmed,
         Self::KeyExpired,
         Self::NotReplayable,
         Self::QuotaExceeded,
@@ -255,6 +261,26 @@ impl Code {
                  new key could. Look at the operation, or look its resource up.",
             )
             .same_key(),
+            Self::OutcomeContradicted => row(
+                "IDEMPOTENCY_OUTCOME_CONTRADICTED",
+                StatusCode::CONFLICT,
+                "The operation was completed, and its source of truth does not know it any more",
+            )
+            .detail(
+                "Keep this key: the same request with it does not run again, and one with a new \
+                 key would. An operator decides whether the operation stands.",
+            )
+            .same_key(),
+            Self::OutcomeUnconfirmed => row(
+                "IDEMPOTENCY_OUTCOME_UNCONFIRMED",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The operation was completed, and this cannot be confirmed at the moment",
+            )
+            .detail(
+                "Nothing was executed. Send the same request with the same key again, after the \
+                 delay.",
+            )
+            .retry(),
             Self::KeyExpired => row(
                 "IDEMPOTENCY_KEY_EXPIRED",
                 StatusCode::CONFLICT,
@@ -270,9 +296,11 @@ impl Code {
             Self::QuotaExceeded => row(
                 "IDEMPOTENCY_QUOTA_EXCEEDED",
                 StatusCode::TOO_MANY_REQUESTS,
-                "There are too many idempotency keys",
+                "A quota is exceeded",
             )
-            .detail("Nothing was executed. Send the same request again, after the delay.")
+            .detail(
+                "This request was not executed. Send it again with the same key, after the delay.",
+            )
             .retry(),
             Self::StoreUnavailable => row(
                 "IDEMPOTENCY_STORE_UNAVAILABLE",

@@ -13,7 +13,9 @@ use smallvec::SmallVec;
 
 use super::error_code::error_code_of;
 use crate::body::{Accept, Whole, decode_for_client};
-use crate::rules::{ReplayRules, ReplayStatus, ResponseHeaders, Rules, is_never_stored};
+use crate::rules::{
+    ReplayRules, ReplayStatus, ResponseBody, ResponseHeaders, Rules, is_never_stored,
+};
 
 /// Codec tag of HTTP responses.
 pub const TAG: Tag = Tag::from_static("http/v1");
@@ -32,9 +34,37 @@ pub const TAG: Tag = Tag::from_static("http/v1");
 /// ```
 pub fn outcome_of(response: Response<Bytes>, rules: &Rules) -> Outcome {
     let (head, bytes) = response.into_parts();
-    let (status, error_code) = (head.status.as_u16(), error_code_of(&head, &bytes));
-    let outcome = Outcome::whole(TAG, encode(&head, &Whole { bytes, trailers: None }, rules));
-    outcome.with_status(status).with_error_code(error_code)
+    stored_outcome(&head, &Whole { bytes, trailers: None }, rules, rules.response_body)
+}
+
+/// Returns the outcome of a response, with its body or without. A response that has no body is whole
+/// in both cases.
+pub(crate) fn stored_outcome(
+    head: &Parts,
+    whole: &Whole,
+    rules: &Rules,
+    body: ResponseBody,
+) -> Outcome {
+    let outcome = match body {
+        ResponseBody::Omit if !whole.is_empty() => Outcome::omitted(TAG, encode_head(head, rules)),
+        ResponseBody::Omit | ResponseBody::Store => {
+            let error_code = error_code_of(head, &whole.bytes);
+            Outcome::whole(TAG, encode(head, whole, rules)).with_error_code(error_code)
+        }
+    };
+    outcome.with_status(head.status.as_u16())
+}
+
+/// Returns an outcome without the body of its response, as [`Fate::FinalHead`](crate::Fate) stores
+/// it. Of another codec's outcome nothing is left.
+pub fn outcome_head(outcome: &Outcome) -> Outcome {
+    let head = response_of(outcome).map(|response| {
+        let (head, _) = response.into_parts();
+        let response_headers = all_of(&head.headers);
+        encode_head(&head, &Rules { response_headers, ..Rules::default() })
+    });
+    let omitted = Outcome::omitted(outcome.tag.clone(), head.unwrap_or_default());
+    Outcome { status: outcome.status, resource: outcome.resource.clone(), ..omitted }
 }
 
 /// Returns the outcome of a response that was written by hand. All its headers are stored, so a

@@ -10,7 +10,6 @@ mod codec;
 mod error_code;
 mod replay;
 
-pub use codec::{NeverStored, TAG, outcome_of, outcome_of_all, response_of};
-pub(crate) use codec::{encode, encode_head, round_trip, stored_reply};
-pub(crate) use error_code::error_code_of;
+pub use codec::{NeverStored, TAG, outcome_head, outcome_of, outcome_of_all, response_of};
+pub(crate) use codec::{encode_head, round_trip, stored_outcome, stored_reply};
 pub(crate) use replay::{Rebuild, replay};

@@ -3,6 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | [`Rules`] and its plain switches |
+//! | `fate` | whether a response is stored, and whether its request may run again |
 //! | `key` | where the key is, and which texts are keys |
 //! | `outcomes` | which responses are stored |
 //! | `reference` | the business reference |
@@ -12,6 +13,7 @@
 //! A setting of the gateway has the name of its field here, with `_` for `.`: `key_syntax`,
 //! `replay_headers`, `request_max_bytes`.
 
+mod fate;
 mod key;
 mod outcomes;
 mod reference;
@@ -23,8 +25,9 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{Method, StatusCode};
-use onceward_core::{Expiry, OnLapse};
+use onceward_core::{Expiry, OnLapse, ReplayCheck};
 
+pub use fate::Fate;
 pub use key::{KeyFormat, KeyFrom, KeyRules, KeySyntax};
 pub use outcomes::{OutcomeMap, Outcomes};
 pub use reference::{ReferenceFrom, ReferenceRules};
@@ -69,6 +72,8 @@ pub struct Rules {
     /// Largest response body that is stored for replays (10 MiB). A larger one goes to the first
     /// caller only.
     pub response_max_bytes: usize,
+    /// Whether response bodies are stored (they are).
+    pub response_body: ResponseBody,
     /// Exceptions to the rule which response headers are stored (none).
     pub response_headers: ResponseHeaders,
     /// Rule for requests while the store is down (they are refused).
@@ -90,6 +95,14 @@ pub struct Rules {
     pub lease: Option<Duration>,
     /// Rule for a claim whose lease has lapsed (the engine's policy).
     pub on_lapse: Option<OnLapse>,
+    /// Whether the source of truth confirms a completed outcome before it is replayed (the engine's
+    /// policy). [`ReplayCheck::Resolver`] needs an engine with a
+    /// [`Recovery`](onceward_core::Recovery).
+    pub replay_check: Option<ReplayCheck>,
+    /// `Retry-After` of every refusal that says to retry, and of 202, except of an exceeded quota,
+    /// which knows better (the engine's policy). Whole seconds, at most `ttl`: after that a retry
+    /// would run again.
+    pub retry_after: Option<Duration>,
 }
 
 /// Largest bodies that are buffered. Ten of them at once are still only 100 MiB.
@@ -108,6 +121,7 @@ impl Default for Rules {
             outcomes: Outcomes::Careful,
             request_max_bytes: BODY_BYTES_MAX,
             response_max_bytes: BODY_BYTES_MAX,
+            response_body: ResponseBody::Store,
             response_headers: ResponseHeaders::default(),
             store_down: StoreDown::Closed,
             completion_lost: CompletionLost::Respond,
@@ -118,6 +132,8 @@ impl Default for Rules {
             expiry: None,
             lease: None,
             on_lapse: None,
+            replay_check: None,
+            retry_after: None,
         }
     }
 }
@@ -172,6 +188,17 @@ pub enum ReplayStatus {
     Original,
     /// 200 instead of 201, because a replay creates nothing; other statuses stay.
     Ok,
+}
+
+/// Whether the bodies of stored responses are stored with them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
+pub enum ResponseBody {
+    /// They are.
+    Store,
+    /// They are not, because they are sensitive: each response that is stored has the fate
+    /// [`Fate::FinalHead`], also where its handler says [`Fate::Final`].
+    Omit,
 }
 
 /// Rule for requests while the store is down.

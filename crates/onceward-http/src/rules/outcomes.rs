@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use http::StatusCode;
 use onceward_core::Disposition;
 
+use super::Fate;
+
 /// Which responses are stored and replayed, which release the key, and which leave the outcome
-/// unknown. A handler's own word ([`Fate`](crate::Fate)) takes precedence.
+/// unknown. A handler's own [`Fate`] takes precedence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcomes {
     /// 2xx, 3xx and deterministic 4xx are stored, a domain's 409 and 422 included.
@@ -25,35 +27,34 @@ pub enum Outcomes {
     Custom(OutcomeMap),
 }
 
-/// Dispositions by status and by class of statuses.
+/// Fates by status and by class of statuses. A [`Disposition`] is a fate too.
 ///
 /// ```
-/// use onceward_core::Disposition;
-/// use onceward_http::OutcomeMap;
+/// use onceward_http::{Fate, OutcomeMap};
 ///
-/// // The service answers 503 before it does anything, and its other 5xx are final.
+/// // The service answers 503 before it does anything, and a 201 has a card number.
 /// let map = OutcomeMap::default()
-///     .status(503, Disposition::Release)
-///     .class(5, Disposition::Keep);
+///     .status(503, Fate::NothingHappened)
+///     .status(201, Fate::FinalHead);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutcomeMap {
-    statuses: BTreeMap<u16, Disposition>,
-    classes: BTreeMap<u16, Disposition>,
+    statuses: BTreeMap<u16, Fate>,
+    classes: BTreeMap<u16, Fate>,
 }
 
 impl OutcomeMap {
-    /// Sets the disposition of one status.
+    /// Sets the fate of responses with one status.
     #[must_use]
-    pub fn status(mut self, status: u16, disposition: Disposition) -> Self {
-        self.statuses.insert(status, disposition);
+    pub fn status(mut self, status: u16, fate: impl Into<Fate>) -> Self {
+        self.statuses.insert(status, fate.into());
         self
     }
 
-    /// Sets the disposition of a class of statuses: 4 for all 4xx.
+    /// Sets the fate of responses of a class of statuses: 4 for all 4xx.
     #[must_use]
-    pub fn class(mut self, class: u16, disposition: Disposition) -> Self {
-        self.classes.insert(class, disposition);
+    pub fn class(mut self, class: u16, fate: impl Into<Fate>) -> Self {
+        self.classes.insert(class, fate.into());
         self
     }
 }
@@ -61,17 +62,22 @@ impl OutcomeMap {
 impl Outcomes {
     /// Returns the disposition of a response with this status.
     pub fn disposition(&self, status: StatusCode) -> Disposition {
+        self.fate(status).into()
+    }
+
+    /// Returns the fate of a response with this status.
+    pub fn fate(&self, status: StatusCode) -> Fate {
         let code = status.as_u16();
         match self {
-            Self::Careful => careful(code),
-            Self::StripeV1 => release_if(matches!(code, 400 | 401 | 403 | 409 | 429)),
-            Self::SuccessOnly => release_if(code >= 400),
+            Self::Careful => careful(code).into(),
+            Self::StripeV1 => release_if(matches!(code, 400 | 401 | 403 | 409 | 429)).into(),
+            Self::SuccessOnly => release_if(code >= 400).into(),
             Self::Custom(map) => map
                 .statuses
                 .get(&code)
                 .or_else(|| map.classes.get(&(code / 100)))
                 .copied()
-                .unwrap_or_else(|| careful(code)),
+                .unwrap_or_else(|| careful(code).into()),
         }
     }
 }

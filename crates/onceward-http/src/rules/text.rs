@@ -5,11 +5,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use http::HeaderName;
-use onceward_core::Disposition;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{OutcomeMap, Outcomes};
+use super::{Fate, OutcomeMap, Outcomes};
 
 /// Parses the name of a header.
 pub(super) fn header_name<'de, D: Deserializer<'de>>(text: D) -> Result<HeaderName, D::Error> {
@@ -53,7 +52,7 @@ impl From<KeyFrom> for super::KeyFrom {
     }
 }
 
-/// A policy by its name, or dispositions by status and class: `{ "5xx" = "keep", "404" = "release" }`.
+/// A policy by its name, or fates by status and class: `{ "5xx" = "keep", "404" = "release" }`.
 impl<'de> Deserialize<'de> for Outcomes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -73,7 +72,7 @@ impl<'de> Deserialize<'de> for Outcomes {
             },
             Text::Each(each) => {
                 let map = each.iter().try_fold(OutcomeMap::default(), |map, (status, word)| {
-                    with(map, status, disposition(word)?)
+                    with(map, status, fate(word)?)
                 });
                 map.map(Self::Custom).map_err(D::Error::custom)
             }
@@ -82,21 +81,18 @@ impl<'de> Deserialize<'de> for Outcomes {
 }
 
 /// Adds a status, such as `404`, or a class, such as `5xx`.
-fn with(map: OutcomeMap, status: &str, disposition: Disposition) -> Result<OutcomeMap, String> {
+fn with(map: OutcomeMap, status: &str, fate: Fate) -> Result<OutcomeMap, String> {
     let class = status.strip_suffix("xx").and_then(|class| class.parse().ok());
     let one = status.parse().ok().filter(|code| (100..600).contains(code));
     match (class.filter(|class| (1..6).contains(class)), one) {
-        (Some(class), _) => Ok(map.class(class, disposition)),
-        (None, Some(code)) => Ok(map.status(code, disposition)),
+        (Some(class), _) => Ok(map.class(class, fate)),
+        (None, Some(code)) => Ok(map.status(code, fate)),
         (None, None) => Err(format!("{status:?} is not a status; write \"404\" or \"4xx\"")),
     }
 }
 
-fn disposition(word: &str) -> Result<Disposition, String> {
-    match word {
-        "keep" => Ok(Disposition::Keep),
-        "release" => Ok(Disposition::Release),
-        "unknown" => Ok(Disposition::Unknown),
-        _ => Err(format!("{word:?} is none of \"keep\", \"release\", \"unknown\"")),
-    }
+fn fate(word: &str) -> Result<Fate, String> {
+    let unknown =
+        || format!("{word:?} is none of \"keep\", \"keep-head\", \"release\", \"unknown\"");
+    Fate::of_word(word.as_bytes()).ok_or_else(unknown)
 }

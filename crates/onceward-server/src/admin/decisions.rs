@@ -7,13 +7,15 @@
 use http::StatusCode;
 use onceward_core::log::LogSubject;
 use onceward_core::{
-    Decision, DecisionKind, Fence, Fenced, LossAccepted, OperationId, Query, Record, RecordId,
-    RecoveryStatus, ResolveRequest, Retention, State, StateName, StoreError, SystemAmbient,
-    Verdict, log_operation,
+    Decision, DecisionKind, Fence, Fenced, LossAccepted, OperationId, Outcome, Query, Record,
+    RecordId, RecoveryStatus, ResolveRequest, Retention, State, StateName, StoreError,
+    SystemAmbient, Verdict, log_operation,
 };
+use onceward_http::{ResponseBody, outcome_head};
 use onceward_stores::sealed;
 use sha2::{Digest, Sha256};
 
+use super::reply::Reply;
 use super::requests::{AcceptLoss, ReleaseRecord, ResolveRecord, ShowRecord, reason};
 use super::service::{AdminService, store_problem};
 use super::views::{AcceptLossDone, RecordDetails};
@@ -36,13 +38,13 @@ impl AdminService {
         request: &ResolveRecord,
     ) -> Result<RecordDetails, ApiProblem> {
         let record = self.decidable(record_ref, request.fence).await?;
-        let outcome = request.reply.outcome()?;
+        let outcome = self.outcome(&record, &request.reply)?;
         let (status, digest) = (request.reply.status, Sha256::digest(&outcome.bytes));
         let digits: String = digest[..4].iter().map(|byte| format!("{byte:02x}")).collect();
         let bytes = request.reply.body()?.len();
         let why = reason(&request.reason)?;
         self.decide(PendingDecision {
-            retention: self.retention.retention(&record.scope, request.keep()?),
+            retention: self.outcome_rules.retention(&record.scope, request.keep()?),
             evidence: format!("{why} (reply {status}, {bytes} bytes, sha256 {digits}…)"),
             verdict: Verdict::Happened(outcome),
             decided: DecisionKind::Happened,
@@ -58,13 +60,26 @@ impl AdminService {
     ) -> Result<RecordDetails, ApiProblem> {
         let record = self.decidable(record_ref, request.fence).await?;
         self.decide(PendingDecision {
-            retention: self.retention.retention(&record.scope, None),
+            retention: self.outcome_rules.retention(&record.scope, None),
             evidence: reason(&request.reason)?.to_owned(),
             verdict: Verdict::DidNotHappen,
             decided: DecisionKind::DidNotHappen,
             record,
         })
         .await
+    }
+
+    /// The outcome to store, without a body where the operation's bodies are not stored.
+    fn outcome(&self, record: &Record, reply: &Reply) -> Result<Outcome, ApiProblem> {
+        let outcome = reply.outcome()?;
+        match self.outcome_rules.response_body(&record.scope) {
+            ResponseBody::Store => Ok(outcome),
+            ResponseBody::Omit if reply.body_base64.is_empty() => Ok(outcome_head(&outcome)),
+            ResponseBody::Omit => Err(ApiProblem::bad_request(
+                "body_base64: bodies of this operation are not stored (response_body = \"omit\"); \
+                 send the reply without its body",
+            )),
+        }
     }
 
     /// Accepts that the store has lost records.

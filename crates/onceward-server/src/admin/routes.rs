@@ -79,10 +79,10 @@ impl FromRequestParts<AdminRoutes> for AdminService {
         routes: &AdminRoutes,
     ) -> Result<Self, ApiProblem> {
         let caller = routes.settings.caller(&parts.headers)?;
-        let retention = routes.settings.retention();
+        let outcome_rules = routes.settings.outcome_rules();
         let (store, identity) = (Arc::clone(&routes.store), routes.identity.clone());
         let recoveries = Arc::clone(&routes.recoveries);
-        Ok(Self::new(store, identity, retention, caller).observer(recoveries))
+        Ok(Self::new(store, identity, outcome_rules, caller).observer(recoveries))
     }
 }
 

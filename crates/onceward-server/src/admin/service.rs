@@ -22,7 +22,7 @@ use super::views::{
     AcceptLossDone, CacheInvalidationDone, DecisionPage, PurgeDone, RecordDetails, RecordPage,
     RecordView, StoreTotals, VerifiedPage, ids,
 };
-use crate::api::{ApiProblem, Caller, RecordRef, RecordState, RetentionRules};
+use crate::api::{ApiProblem, Caller, OutcomeRules, RecordRef, RecordState};
 use crate::config::Role;
 
 /// The admin API of one caller at a store. Cheap to clone.
@@ -31,7 +31,7 @@ pub(crate) struct AdminService {
     pub(super) store: SharedStore,
     identity: Identity,
     pub(super) decisions: DecisionLog,
-    pub(super) retention: Arc<RetentionRules>,
+    pub(super) outcome_rules: Arc<OutcomeRules>,
     pub(super) caller: Arc<Caller>,
     pub(super) observer: Option<Arc<dyn RecoveryObserver>>,
     clock: Arc<SystemAmbient>,
@@ -42,12 +42,12 @@ impl AdminService {
     pub(crate) fn new(
         store: SharedStore,
         identity: Identity,
-        retention: Arc<RetentionRules>,
+        outcome_rules: Arc<OutcomeRules>,
         caller: Arc<Caller>,
     ) -> Self {
         let decisions = DecisionLog::new(Arc::clone(&store), identity.clone());
         let clock = Arc::new(SystemAmbient::new());
-        Self { store, identity, decisions, retention, caller, observer: None, clock }
+        Self { store, identity, decisions, outcome_rules, caller, observer: None, clock }
     }
 
     /// Reports decisions, for metrics.

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 
+use super::outcome_rules::OutcomeRules;
 use super::problem::ApiProblem;
-use super::retention::RetentionRules;
 use super::tokens::{Caller, Tokens};
 
-/// Tokens and retention of one configuration.
+/// Tokens and rules of outcomes of one configuration.
 pub(crate) struct ApiSettings {
     pub(crate) tokens: Tokens,
-    /// Retention of outcomes that operators store.
-    pub(crate) retention: Arc<RetentionRules>,
+    pub(crate) outcome_rules: Arc<OutcomeRules>,
 }
 
 /// The settings in force. Clones share them, so a reload reaches every API.
@@ -35,7 +34,7 @@ impl CurrentApiSettings {
         self.0.load().tokens.caller(headers)
     }
 
-    pub(crate) fn retention(&self) -> Arc<RetentionRules> {
-        Arc::clone(&self.0.load().retention)
+    pub(crate) fn outcome_rules(&self) -> Arc<OutcomeRules> {
+        Arc::clone(&self.0.load().outcome_rules)
     }
 }

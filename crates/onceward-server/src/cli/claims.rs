@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::process::{Event, Signals, runtime};
 use super::service_manager::Notice;
 use crate::admin::{AdminRoutes, Monitoring};
-use crate::api::{self, ApiSettings, CurrentApiSettings, RetentionRules, Tokens};
+use crate::api::{self, ApiSettings, CurrentApiSettings, OutcomeRules, Tokens};
 use crate::backend::{self, Backend, StoreProbe};
 use crate::claims::Claims;
 use crate::config::{self, Config, StoreKind, StoreUrl};
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         backend.register_resolver().await;
         let settings = CurrentApiSettings::new(ApiSettings {
             tokens: Tokens::read(&config.tokens)?,
-            retention: Arc::new(RetentionRules::uniform(claims.retention())),
+            outcome_rules: Arc::new(OutcomeRules::of(&config).with_retention(claims.retention())),
         });
         let bound = BoundAddress::bind("claims.address (--listen)", claims.address)?;
         let admin_bound = config.admin.map(|it| BoundAddress::bind("admin.address", it.address));

@@ -9,7 +9,7 @@ use clap::Args;
 use super::Fallible;
 use super::failure::Failure;
 use crate::admin::{AdminApi, AdminClient, AdminService};
-use crate::api::{Caller, RetentionRules};
+use crate::api::{Caller, OutcomeRules};
 use crate::backend;
 use crate::config::{self, Config, StoreKind, StoreUrl, UpstreamUrl, environment};
 
@@ -117,9 +117,9 @@ impl StoreTarget {
             true => OnlyGateway::InUse(error.to_string().into()),
             false => OnlyGateway::Failed(error.to_string().into()),
         })?;
-        let retention = Arc::new(RetentionRules::of(config));
+        let rules = Arc::new(OutcomeRules::of(config));
         let caller = Arc::new(Caller::at_the_store(user()));
-        Ok(Arc::new(AdminService::new(store, identity, retention, caller)))
+        Ok(Arc::new(AdminService::new(store, identity, rules, caller)))
     }
 }
 

@@ -32,6 +32,9 @@ impl fmt::Display for Warning {
 /// How long careful clients retry, and people press the button again.
 const RETRY_HORIZON: Duration = Duration::from_secs(24 * 3600);
 
+/// Longest `Retry-After` that common client libraries heed (stripe-node, stripe-python: 60 s).
+const RETRY_AFTER_HEEDED: Duration = Duration::from_secs(60);
+
 /// A lease is renewed at a third of its length: a slower store call leaves no second try.
 const RENEWALS: u32 = 3;
 
@@ -264,7 +267,8 @@ fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
     if config.scope.single_tenant && caller != QuotaLimits::NONE {
         warnings.push((
             "quotas",
-            "with scope.single_tenant all clients are one caller, and only [quotas.total] applies",
+            "with scope.single_tenant all clients are one caller, and only [quotas.total] and \
+             key_requests_per_second apply",
         ));
     }
     for (setting, caps) in
@@ -273,6 +277,10 @@ fn quota_warnings(config: &Config) -> Vec<(&'static str, &'static str)> {
         if caps.new_keys_burst > 0 && caps.new_keys_per_second == 0 {
             warnings.push((setting, "has no effect without new_keys_per_second"));
         }
+    }
+    if config.quotas.key_requests_burst > 0 && config.quotas.key_requests_per_second == 0 {
+        let why = "has no effect without key_requests_per_second";
+        warnings.push(("quotas.key_requests_burst", why));
     }
     warnings
 }
@@ -328,6 +336,16 @@ fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> V
              renewed; make it at least {least}"
         );
         warn("lease", own.lease.is_some(), why);
+    }
+    if let Some(delay) = rules.retry_after
+        && delay.0 > RETRY_AFTER_HEEDED
+    {
+        let heeded = Seconds(RETRY_AFTER_HEEDED);
+        let why = format!(
+            "{delay} is more than {heeded}, and client libraries such as Stripe's ignore such a \
+             delay and retry sooner; shorten it"
+        );
+        warn("retry_after", own.retry_after.is_some(), why);
     }
     if let Some(status) = released_error(rules) {
         let why = format!(
@@ -468,8 +486,10 @@ mod tests {
             ("[scope]\nregion = { fixed = \"eu\" }", "scope.region"),
             ("[quotas]\nnew_keys_burst = 9", "quotas.new_keys_burst"),
             ("[quotas.total]\nnew_keys_burst = 9", "quotas.total.new_keys_burst"),
+            ("[quotas]\nkey_requests_burst = 9", "quotas.key_requests_burst"),
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
+            ("[defaults]\nretry_after = \"61s\"", "defaults.retry_after"),
             ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
             ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operations[0].ttl (/a)"),

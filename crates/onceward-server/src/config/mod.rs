@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use onceward_core::OnLapse;
+use onceward_core::{OnLapse, ReplayCheck};
 use serde::Deserialize;
 
 pub use changes::changes;
@@ -295,7 +295,7 @@ impl Authorization {
     }
 }
 
-/// Limits of each caller, and of all callers together. 0 is no limit.
+/// Limits of each caller, of all callers together, and of each key. 0 is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quotas {
@@ -307,6 +307,10 @@ pub struct Quotas {
     pub live_keys: u64,
     /// Bytes of one caller's stored responses.
     pub live_bytes: Bytes,
+    /// Requests per second with one key, on average; retries of known keys too.
+    pub key_requests_per_second: u32,
+    /// Requests with one key at once; 0 is [`BURST_SECONDS`] of the average rate.
+    pub key_requests_burst: u32,
     /// Limits of all callers together.
     pub total: QuotaLimits,
 }
@@ -326,13 +330,26 @@ impl Quotas {
         new_keys_burst: 0,
         live_keys: 0,
         live_bytes: Bytes(0),
+        key_requests_per_second: 0,
+        key_requests_burst: 0,
         total: QuotaLimits::NONE,
     };
 
     /// Limits of one caller.
     pub fn caller(&self) -> QuotaLimits {
-        let Self { new_keys_per_second, new_keys_burst, live_keys, live_bytes, total: _ } = *self;
+        let Self { new_keys_per_second, new_keys_burst, live_keys, live_bytes, .. } = *self;
         QuotaLimits { new_keys_per_second, new_keys_burst, live_keys, live_bytes }
+    }
+
+    /// The same without limits of one caller.
+    pub fn without_caller(self) -> Self {
+        let Self { key_requests_per_second, key_requests_burst, total, .. } = self;
+        Self { key_requests_per_second, key_requests_burst, total, ..Self::UNLIMITED }
+    }
+
+    /// Requests with one key allowed at once.
+    pub fn key_burst(&self) -> u32 {
+        burst(self.key_requests_burst, self.key_requests_per_second)
     }
 }
 
@@ -361,10 +378,14 @@ impl QuotaLimits {
 
     /// New keys allowed at once.
     pub fn burst(&self) -> u32 {
-        match self.new_keys_burst {
-            0 => self.new_keys_per_second.saturating_mul(BURST_SECONDS),
-            burst => burst,
-        }
+        burst(self.new_keys_burst, self.new_keys_per_second)
+    }
+}
+
+fn burst(configured: u32, per_second: u32) -> u32 {
+    match configured {
+        0 => per_second.saturating_mul(BURST_SECONDS),
+        burst => burst,
     }
 }
 
@@ -566,9 +587,9 @@ impl Config {
         }
         match (&self.resolver, self.resolving_setting()) {
             (Some(resolver), _) => resolver.check()?,
-            (None, Some(setting)) => {
+            (None, Some((setting, word, without))) => {
                 return invalid(format!(
-                    "{setting}: \"resolve\" needs a [resolver]; add one, or choose \"unknown\""
+                    "{setting}: {word:?} needs a [resolver]; add one, or choose {without:?}"
                 ));
             }
             (None, None) => {}
@@ -609,13 +630,23 @@ impl Config {
         Ok(())
     }
 
-    /// The setting that asks for a resolver, if there is one.
-    fn resolving_setting(&self) -> Option<String> {
-        if self.defaults.on_lapse == Some(OnLapse::Resolve) {
-            return Some("defaults.on_lapse".into());
-        }
-        let number = self.operations.iter().position(|it| it.on_lapse == Some(OnLapse::Resolve))?;
-        Some(format!("operations[{number}].on_lapse"))
+    /// A setting that asks for a resolver, its value, and the value that does not.
+    fn resolving_setting(&self) -> Option<(String, &'static str, &'static str)> {
+        let asks = |section: String, on_lapse, replay_check| {
+            if on_lapse == Some(OnLapse::Resolve) {
+                return Some((format!("{section}.on_lapse"), "resolve", "unknown"));
+            }
+            let checks = replay_check == Some(ReplayCheck::Resolver);
+            checks.then(|| (format!("{section}.replay_check"), "resolver", "never"))
+        };
+        let RuleSettings { on_lapse, replay_check, .. } = &self.defaults;
+        let defaults = asks("defaults".into(), *on_lapse, *replay_check);
+        let mut operations = self.operations.iter().enumerate();
+        defaults.or_else(|| {
+            operations.find_map(|(number, Operation { on_lapse, replay_check, .. })| {
+                asks(format!("operations[{number}]"), *on_lapse, *replay_check)
+            })
+        })
     }
 }
 
@@ -677,6 +708,11 @@ mod tests {
         assert!(resolving.starts_with("defaults.on_lapse: ") && resolving.contains("[resolver]"));
         let own = "[[operations]]\nroute = \"/a\"\non_lapse = \"resolve\"";
         assert!(error(own).starts_with("operations[0].on_lapse: "));
+        let checking = error("[defaults]\nreplay_check = \"resolver\"");
+        assert!(checking.starts_with("defaults.replay_check: \"resolver\" needs a [resolver]"));
+        let own = "[[operations]]\nroute = \"/a\"\nreplay_check = \"resolver\"";
+        assert!(error(own).starts_with("operations[0].replay_check: "));
+        assert!(error("[defaults]\nreplay_check = \"always\"").contains("always"));
         assert!(error("[resolver]").contains("either [resolver.http] or [resolver.sql]"));
         let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
         assert!(address("payments/{operation}").contains("begins with /"));

@@ -122,12 +122,15 @@ mod tests {
             // The reference states the engine's own defaults.
             rules.ttl = Some(std::time::Duration::from_secs(24 * 3600));
             rules.lease = Some(std::time::Duration::from_secs(30));
+            rules.retry_after = Some(std::time::Duration::from_secs(1));
+            rules.replay_check = Some(onceward_core::ReplayCheck::Never);
             rules.on_lapse = Some(onceward_core::OnLapse::Unknown);
             rules.expiry = Some(onceward_core::Expiry::Forget);
             rules
         });
         let policy = onceward_core::Policy::default();
         assert_eq!(policy.lease(), std::time::Duration::from_secs(30));
+        assert_eq!(policy.retry_after(), std::time::Duration::from_secs(1));
     }
 
     /// Finds every field of the structs by its name in the reference.

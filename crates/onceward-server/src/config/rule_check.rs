@@ -1,8 +1,12 @@
 //! Checks the rules of operations, and names the setting that is wrong.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use onceward_core::{Engine, InvalidPolicy, MemoryStore};
+use async_trait::async_trait;
+use onceward_core::{
+    BoxError, Engine, Finding, InvalidPolicy, MemoryStore, Record, Recovery, Resolver, Verdict,
+};
 use onceward_http::{InvalidLayer, Onceward};
 
 use super::{Config, ConfigError, Operation, RuleSettings, Seconds};
@@ -37,7 +41,12 @@ impl Config {
     /// Checks the rules of each operation as the layer does, which does not know where they are
     /// set.
     pub(crate) fn check_rules(&self) -> Result<(), ConfigError> {
-        let engine = Engine::builder(Arc::new(MemoryStore::new())).build();
+        let store = Arc::new(MemoryStore::new());
+        let mut engine = Engine::builder(store.clone());
+        if self.resolver.is_some() {
+            engine = engine.recovery(Recovery::new(store, Arc::new(NotAsked)));
+        }
+        let engine = engine.build();
         let layer = || Onceward::layer(engine.clone()).single_tenant();
         if self.protect_others {
             let built = layer().others(self.defaults.rules()).build();
@@ -52,6 +61,16 @@ impl Config {
             built.map_err(|error| Context { section, own }.explain(&error))?;
         }
         Ok(())
+    }
+}
+
+/// Stands for the configured resolver: the rules need one, and ask nothing while they are checked.
+struct NotAsked;
+
+#[async_trait]
+impl Resolver for NotAsked {
+    async fn resolve(&self, _: &Record) -> Result<Finding, BoxError> {
+        Ok(Verdict::StillUnknown.into())
     }
 }
 
@@ -70,6 +89,7 @@ impl Context<'_> {
                 let too_long = *max > onceward_core::KEY_CHARS_MAX;
                 self.at(if too_long { "key_max" } else { "key_min" }, error)
             }
+            InvalidLayer::RetryAfter { delay, ttl } => self.explain_retry_after(*delay, *ttl),
             InvalidLayer::Name { .. } => self.at("name", error),
             InvalidLayer::Route { .. } => self.at("route", error),
             other => format!("{}: {other}", self.section.path("")),
@@ -94,6 +114,19 @@ impl Context<'_> {
         }
     }
 
+    fn explain_retry_after(&self, delay: Duration, ttl: Duration) -> String {
+        let (delay, ttl) = (Seconds(delay), Seconds(ttl));
+        if delay <= ttl {
+            return self.at("retry_after", format!("{delay} is shorter than 1s; raise it"));
+        }
+        if self.own.ttl.is_some() && self.own.retry_after.is_none() {
+            return self
+                .at("ttl", format!("{ttl} is shorter than retry_after ({delay}); raise it"));
+        }
+        let why = "a retry that waits this long runs again; shorten it";
+        self.at("retry_after", format!("{delay} is longer than ttl ({ttl}): {why}"))
+    }
+
     /// An error with its setting: in `[defaults]` if the operation does not set it itself.
     fn at(&self, setting: &str, why: impl std::fmt::Display) -> String {
         let section = if self.sets(setting) { self.section } else { RuleSection::Defaults };
@@ -104,6 +137,7 @@ impl Context<'_> {
         match setting {
             "lease" => self.own.lease.is_some(),
             "ttl" => self.own.ttl.is_some(),
+            "retry_after" => self.own.retry_after.is_some(),
             "wait_max" => self.own.wait_max.is_some(),
             "tombstone" => self.own.tombstone.is_some(),
             "reference_ttl" => self.own.reference_ttl.is_some(),
@@ -142,6 +176,15 @@ mod tests {
             ("lease = \"2days\"", "defaults.lease: 2days is not between 10ms and 1day"),
             ("lease = \"2h\"\nttl = \"1h\"", "defaults.lease: 2h is longer than ttl (1h)"),
             ("ttl = \"20years\"", "defaults.ttl: 20years is not between"),
+            ("retry_after = \"999ms\"", "defaults.retry_after: 999ms is shorter than 1s"),
+            (
+                "retry_after = \"2days\"\nttl = \"7days\"",
+                "defaults.retry_after: 2days is not between",
+            ),
+            (
+                "retry_after = \"2h\"\nttl = \"1h\"",
+                "defaults.retry_after: 2h is longer than ttl (1h): a retry that waits this long runs",
+            ),
             ("key_min = 9\nkey_max = 3", "defaults.key_min: "),
             ("key_max = 300", "defaults.key_max: "),
             ("response_headers_keep = [\"Set-Cookie\"]", "defaults.response_headers_keep: "),
@@ -158,6 +201,12 @@ mod tests {
         assert!(inherited.starts_with("defaults.lease: 2days"), "{inherited}");
         let own = error(&format!("{operation}ttl = \"10s\""));
         assert!(own.starts_with("operations[1].ttl (/b): 10s is shorter than the lease"), "{own}");
+        let inherited = "protect_others = false\n[defaults]\nretry_after = \"2h\"\n";
+        let own = error(&format!("{inherited}{operation}ttl = \"1h\""));
+        assert!(
+            own.starts_with("operations[1].ttl (/b): 1h is shorter than retry_after (2h)"),
+            "{own}"
+        );
         let pointer = error(&format!("{operation}fingerprint_include = [\"a\"]"));
         assert!(pointer.starts_with("operations[1] (/b): "), "{pointer}");
         let route = error("[[operations]]\nroute = \"/a/{b\"");

@@ -5,11 +5,11 @@
 //! here has a type of its own.
 
 use http::StatusCode;
-use onceward_core::{Expiry, KnownReference, OnLapse};
+use onceward_core::{Expiry, KnownReference, OnLapse, ReplayCheck};
 use onceward_http::{
     CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules, KeySyntax, Mode,
-    Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, ResponseHeaders, Rules,
-    StoreDown,
+    Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, ResponseBody,
+    ResponseHeaders, Rules, StoreDown,
 };
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -96,6 +96,10 @@ settings! {
     lease: Seconds,
     /// Rule for a claim whose lease has lapsed.
     on_lapse: OnLapse,
+    /// Whether the source of truth confirms an outcome before it is replayed.
+    replay_check: ReplayCheck,
+    /// `Retry-After` of refusals that say to retry.
+    retry_after: Seconds,
     /// Rule for a key after its `ttl`.
     expiry: ExpirySetting,
     /// How long an expired key is remembered, with `expiry = "tombstone"`.
@@ -116,6 +120,8 @@ settings! {
     request_max_bytes: Bytes,
     /// Largest response that is stored.
     response_max_bytes: Bytes,
+    /// Whether response bodies are stored.
+    response_body: ResponseBody,
     /// Response headers that are replayed although they are usually dropped.
     response_headers_keep: Vec<HeaderNameSetting>,
     /// Response headers that are not replayed.
@@ -209,6 +215,7 @@ impl RuleSettings {
             outcomes: self.outcomes.clone().unwrap_or(base.outcomes),
             request_max_bytes: self.request_max_bytes.map_or(base.request_max_bytes, size),
             response_max_bytes: self.response_max_bytes.map_or(base.response_max_bytes, size),
+            response_body: self.response_body.unwrap_or(base.response_body),
             response_headers: ResponseHeaders {
                 keep: self.response_headers_keep.as_deref().map(names).unwrap_or_default(),
                 drop: self.response_headers_drop.as_deref().map(names).unwrap_or_default(),
@@ -222,6 +229,8 @@ impl RuleSettings {
             expiry: self.expiry(),
             lease: self.lease.map(|it| it.0),
             on_lapse: self.on_lapse,
+            replay_check: self.replay_check,
+            retry_after: self.retry_after.map(|it| it.0),
             ..base
         }
     }

@@ -75,7 +75,8 @@ impl Contract {
             Code::OtherCredentials => self.owner.binds_credentials(),
             Code::InvalidReference | Code::ReferenceTaken => any(|terms| terms.reference.is_some()),
             Code::KeyExpired => any(|terms| !terms.expired.is_zero()),
-            Code::QuotaExceeded => self.limits_new_keys,
+            Code::QuotaExceeded => self.limits_new_keys || self.key_requests.is_some(),
+            Code::OutcomeContradicted | Code::OutcomeUnconfirmed => any(|it| it.confirms_replays),
             Code::StoreFull => any(|terms| !terms.unprotected_during_outage),
             // Only handlers in a transaction, which the gateway does not have.
             Code::RolledBack => false,

@@ -53,6 +53,8 @@ pub(crate) struct Contract {
     status_page: StatusPage,
     limits: RequestLimits,
     quota: Option<Quota>,
+    /// The limit of requests with one key.
+    key_requests: Option<KeyRequests>,
     /// Some limit on new keys exists, of one client or of all.
     limits_new_keys: bool,
     /// Refusals have the members that Stripe's SDKs read.
@@ -93,6 +95,13 @@ struct Quota {
     new_keys_burst: u32,
     live_keys: u64,
     live_bytes: u64,
+}
+
+/// Limit of the requests with one key, retries included.
+#[derive(Debug, Serialize)]
+struct KeyRequests {
+    per_second: u32,
+    burst: u32,
 }
 
 impl Contract {
@@ -137,6 +146,7 @@ impl Contract {
             status_page: StatusPage::under(operations_at),
             limits: RequestLimits::of(limits, upstream),
             quota: Quota::of(&caller_quota),
+            key_requests: KeyRequests::of(quotas),
             limits_new_keys: is_limited(quotas, &caller_quota),
             stripe_errors: config.problem_format().stripe_errors,
             errors: Vec::new(),
@@ -197,6 +207,23 @@ impl Quota {
     }
 }
 
+impl KeyRequests {
+    /// `None` without a limit.
+    fn of(quotas: &Quotas) -> Option<Self> {
+        let Quotas {
+            // Limits of new keys, of one client and of all.
+            new_keys_per_second: _,
+            new_keys_burst: _,
+            live_keys: _,
+            live_bytes: _,
+            total: _,
+            key_requests_per_second: per_second,
+            key_requests_burst: _,
+        } = *quotas;
+        (per_second > 0).then(|| Self { per_second, burst: quotas.key_burst() })
+    }
+}
+
 /// The limits of all clients together are internal; that there are some is not.
 fn is_limited(quotas: &Quotas, caller: &QuotaLimits) -> bool {
     [caller, &quotas.total].into_iter().any(|limits| Quota::of(limits).is_some())
@@ -236,6 +263,9 @@ mod tests {
         ("replay_status", "\"ok\"", ""),
         ("replay_headers", "[\"X-Replay\"]", ""),
         ("outcomes", "\"success-only\"", ""),
+        ("replay_check", "\"resolver\"", ""),
+        ("response_body", "\"omit\"", ""),
+        ("retry_after", "\"7s\"", ""),
         ("request_max_bytes", "1000", ""),
         ("response_max_bytes", "1000", ""),
         ("response_headers_keep", "[\"X-Request-Id\"]", ""),
@@ -251,6 +281,9 @@ mod tests {
         ("reference_known", "\"conflict\"", "reference = { body = \"/r\" }"),
         ("reference_ttl", "\"90days\"", "reference = { body = \"/r\" }"),
     ];
+
+    /// A section that some rules need, and that changes nothing about the others.
+    const RESOLVER: &str = "[resolver.http]\nurl = \"/o/{operation}\"\n";
 
     /// Rules that clients do not notice, and why.
     const UNSTATED: &[(&str, &str)] = &[("record_path", "only operators see it")];
@@ -277,8 +310,9 @@ mod tests {
                 };
                 let value =
                     if section.contains("/a") && *name == "required" { "false" } else { value };
-                let before = contract(&format!("{section}{needs}\n"));
-                let after = contract(&format!("{section}{needs}\n{name} = {value}\n"));
+                let before = contract(&format!("{section}{needs}\n{RESOLVER}"));
+                let after = format!("{section}{needs}\n{name} = {value}\n{RESOLVER}");
+                let after = contract(&after);
                 assert_ne!(before.markdown(), after.markdown(), "{name}");
                 let json = |contract: &Contract| serde_json::to_string(contract).unwrap();
                 assert_ne!(json(&before), json(&after), "{name}");
@@ -297,6 +331,10 @@ mod tests {
             ("[limits]\nhead_bytes = \"8KiB\"", "8 KiB together"),
             ("[limits]\nheaders = 50", "at most 50"),
             ("[quotas]\nnew_keys_per_second = 3", "3 a second on average (30 at once)"),
+            (
+                "[quotas]\nkey_requests_per_second = 3",
+                "one key:** 3 a second on average (30 at once)",
+            ),
             ("[quotas.total]\nlive_keys = 3", "Their number is limited. Over"),
             ("[authorization]\nurl = \"http://a\"", "AUTHORIZATION_UNAVAILABLE"),
             ("[resolver.http]\nurl = \"/o/{operation}\"", "The API finds out what happened"),
@@ -336,7 +374,8 @@ mod tests {
         let full = "[scope]\ntenant = { header_digest = \"x-org\" }\n\
                     caller = { header_digest = \"x-api-key\" }\n\
                     api_version = \"host\"\nparent = \"host\"\nregion = \"host\"\n\
-                    [quotas]\nlive_keys = 1\n[defaults]\nrequired = true\n\
+                    [quotas]\nlive_keys = 1\n[resolver.http]\nurl = \"/o/{operation}\"\n\
+                    [defaults]\nrequired = true\nreplay_check = \"resolver\"\n\
                     expiry = \"tombstone\"\nreference = { body = \"/r\" }";
         let codes = |contract: Contract| contract.errors.into_iter().map(|error| error.code);
         let possible: Vec<_> = codes(contract(full)).chain(codes(contract(""))).collect();

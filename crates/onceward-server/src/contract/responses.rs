@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::StatusCode;
-use onceward_core::Disposition;
-use onceward_http::Outcomes;
+use onceward_http::{Fate, Outcomes, ResponseBody};
 use serde::{Serialize, Serializer};
 
 /// The statuses of an outcome policy, by what they do to the key.
@@ -12,6 +11,8 @@ use serde::{Serialize, Serializer};
 pub(super) struct ResponseTerms {
     /// The response is stored, and retries get it.
     pub(super) stored: Statuses,
+    /// Status and headers are stored, and the body is not: a retry is told so.
+    pub(super) without_body: Statuses,
     /// Nothing happened: a retry is executed.
     pub(super) free: Statuses,
     /// It is not known what happened: a retry is refused.
@@ -33,36 +34,42 @@ enum StatusSet {
 
 impl ResponseTerms {
     /// Asks the policy about each status, so that there is no second list of them.
-    pub(super) fn of(outcomes: &Outcomes) -> Self {
-        let [mut stored, mut free, mut unknown] = [const { Statuses(Vec::new()) }; 3];
+    pub(super) fn of(outcomes: &Outcomes, body: ResponseBody) -> Self {
+        let [mut stored, mut without_body, mut free, mut unknown] =
+            [const { Statuses(Vec::new()) }; 4];
         for class in 2..=5 {
-            let by_status = disposition_by_status(outcomes, class);
+            let by_status = fate_by_status(outcomes, body, class);
             let usual = most_common(&by_status);
             let is_uniform = by_status.values().all(|it| *it == usual);
-            let mut add = |disposition, set| match disposition {
-                Disposition::Keep => stored.0.push(set),
-                Disposition::Release => free.0.push(set),
-                Disposition::Unknown => unknown.0.push(set),
+            let mut add = |fate, set| match fate {
+                Fate::Final => stored.0.push(set),
+                Fate::FinalHead => without_body.0.push(set),
+                Fate::NothingHappened => free.0.push(set),
+                Fate::Unknown => unknown.0.push(set),
             };
             let rest = if is_uniform { StatusSet::Class } else { StatusSet::RestOfClass };
             add(usual, rest(class));
             let exceptions = by_status.into_iter().filter(|(_, it)| *it != usual);
-            exceptions.for_each(|(code, disposition)| add(disposition, StatusSet::One(code)));
+            exceptions.for_each(|(code, fate)| add(fate, StatusSet::One(code)));
         }
-        Self { stored, free, unknown }
+        Self { stored, without_body, free, unknown }
     }
 }
 
-fn disposition_by_status(outcomes: &Outcomes, class: u16) -> BTreeMap<u16, Disposition> {
+fn fate_by_status(outcomes: &Outcomes, body: ResponseBody, class: u16) -> BTreeMap<u16, Fate> {
+    let fate = |status| match (outcomes.fate(status), body) {
+        (Fate::Final, ResponseBody::Omit) => Fate::FinalHead,
+        (fate, _) => fate,
+    };
     let codes = class * 100..(class + 1) * 100;
     let statuses = codes.filter_map(|code| StatusCode::from_u16(code).ok());
-    statuses.map(|status| (status.as_u16(), outcomes.disposition(status))).collect()
+    statuses.map(|status| (status.as_u16(), fate(status))).collect()
 }
 
-fn most_common(by_status: &BTreeMap<u16, Disposition>) -> Disposition {
-    let all = [Disposition::Keep, Disposition::Release, Disposition::Unknown];
-    let count = |wanted: &Disposition| by_status.values().filter(|it| *it == wanted).count();
-    all.into_iter().max_by_key(count).unwrap_or(Disposition::Unknown)
+fn most_common(by_status: &BTreeMap<u16, Fate>) -> Fate {
+    let all = [Fate::Final, Fate::FinalHead, Fate::NothingHappened, Fate::Unknown];
+    let count = |wanted: &Fate| by_status.values().filter(|it| *it == wanted).count();
+    all.into_iter().max_by_key(count).unwrap_or(Fate::Unknown)
 }
 
 impl Statuses {
@@ -105,7 +112,9 @@ mod tests {
     use onceward_http::OutcomeMap;
 
     fn words(outcomes: &Outcomes) -> [String; 3] {
-        let ResponseTerms { stored, free, unknown } = ResponseTerms::of(outcomes);
+        let terms = ResponseTerms::of(outcomes, ResponseBody::Store);
+        let ResponseTerms { stored, without_body, free, unknown } = terms;
+        assert!(without_body.is_empty());
         [stored, free, unknown].map(|statuses| statuses.words().join(" "))
     }
 
@@ -118,9 +127,22 @@ mod tests {
         let stripe = words(&Outcomes::StripeV1);
         assert_eq!(stripe, ["2xx 3xx all other 4xx 5xx", "400 401 403 409 429", ""]);
         assert_eq!(words(&Outcomes::SuccessOnly), ["2xx 3xx", "4xx 5xx", ""]);
-        let map = OutcomeMap::default().class(5, Disposition::Keep);
-        let map = map.status(503, Disposition::Release).class(4, Disposition::Keep);
+        let map = OutcomeMap::default().class(5, Fate::Final);
+        let map = map.status(503, Fate::NothingHappened).class(4, Fate::Final);
         let custom = words(&Outcomes::Custom(map));
         assert_eq!(custom, ["2xx 3xx 4xx all other 5xx", "503", ""]);
+    }
+
+    #[test]
+    fn bodies_that_are_not_stored_are_told() {
+        let without = |outcomes: &Outcomes, body| {
+            let ResponseTerms { stored, without_body, .. } = ResponseTerms::of(outcomes, body);
+            [stored, without_body].map(|statuses| statuses.words().join(" "))
+        };
+        let omitted = without(&Outcomes::Careful, ResponseBody::Omit);
+        assert_eq!(omitted, ["", "2xx 3xx all other 4xx"]);
+        let card = Outcomes::Custom(OutcomeMap::default().status(201, Fate::FinalHead));
+        let one = without(&card, ResponseBody::Store);
+        assert_eq!(one, ["all other 2xx 3xx all other 4xx", "201"]);
     }
 }

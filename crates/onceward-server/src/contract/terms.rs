@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use onceward_core::{InvalidPolicy, KnownReference, OnLapse, Policy};
+use onceward_core::{InvalidPolicy, KnownReference, OnLapse, Policy, ReplayCheck};
 use onceward_http::{
     CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules, KeySyntax, Mode,
     ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, ResponseHeaders, Rules, StoreDown,
@@ -40,6 +40,8 @@ pub(super) struct Terms {
     pub(super) runs_again_after_crash: bool,
     /// While keys cannot be checked, requests are executed unprotected.
     pub(super) unprotected_during_outage: bool,
+    /// A completed outcome is confirmed by its source of truth before it is replayed.
+    pub(super) confirms_replays: bool,
     /// The first client gets an error instead of a response that could not be stored.
     pub(super) withholds_unstored_responses: bool,
 }
@@ -184,8 +186,10 @@ impl Terms {
             completion_lost,
             fingerprint,
             reference,
+            response_body,
+            replay_check: _, // in the policy, as the following are
+            retry_after: _,
             record_path: _, // only operators see it
-            // These are in the policy.
             ttl: _,
             expiry: _,
             lease: _,
@@ -202,7 +206,7 @@ impl Terms {
             same_request: SameRequest::of(fingerprint),
             mismatch_status: mismatch_status.as_u16(),
             while_running: WhileRunning::of(in_progress, &policy),
-            responses: ResponseTerms::of(&outcomes),
+            responses: ResponseTerms::of(&outcomes, response_body),
             replay: ReplayTerms::of(replay, response_headers),
             retention: policy.retention().keep,
             expired: policy.retention().tombstone,
@@ -212,6 +216,7 @@ impl Terms {
             crash_noticed: policy.lease(),
             runs_again_after_crash: takeover,
             unprotected_during_outage: store_down == StoreDown::Open,
+            confirms_replays: policy.replay_check() == ReplayCheck::Resolver,
             withholds_unstored_responses: takeover || completion_lost == CompletionLost::Fail,
         })
     }

@@ -11,7 +11,8 @@
 //! | `snapshot` | a configuration, ready to serve |
 //! | `addresses` | all addresses, bound before serving begins |
 //! | `listener`, `worker` | the connections of a thread; its service stack |
-//! | `authorize`, `quota`, `body_budget`, `cors` | external authorization, quotas, memory for bodies, CORS of refusals |
+//! | `authorize`, `body_budget`, `cors` | external authorization, memory for bodies, CORS of refusals |
+//! | `quota`, `key_rate` | quotas of callers; the rate of requests with one key |
 //! | `loop_detection`, `request_target` | loops; ambiguous request targets |
 //! | `region` | home regions: requests that another region's gateway decides |
 //! | `proxy`, `headers`, `upgrade`, `interim` | requests to the upstream: headers, tunnels, 1xx responses |
@@ -26,6 +27,7 @@ mod cutoff;
 mod error;
 mod headers;
 mod interim;
+mod key_rate;
 mod listener;
 mod loop_detection;
 mod problem;
@@ -271,6 +273,9 @@ impl Gateway {
             self.certificates.iter().map(|(files, _)| tls::server(files)).collect();
         for ((_, current), certificate) in self.certificates.iter().zip(read?) {
             current.store(certificate);
+        }
+        if let Some(resolver) = &self.state.backend.resolver {
+            resolver.replace_outcome_rules(Arc::clone(&api_settings.outcome_rules));
         }
         self.api_settings.replace(api_settings);
         self.snapshots.store(Arc::new(snapshot));

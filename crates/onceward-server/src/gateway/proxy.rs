@@ -16,7 +16,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::ext::on_informational;
 use onceward_core::OperationId;
-use onceward_http::{Execution, Fate, OUTCOME_HEADER, ProblemFormat, accept_only_decodable};
+use onceward_http::{Execution, ProblemFormat, accept_only_decodable, take_outcome_header};
 use tokio::time::timeout;
 use tower_service::Service;
 
@@ -238,11 +238,8 @@ impl ClientSide {
     fn prepare(self, response: &mut Response<Incoming>) {
         headers::remove_hop_by_hop(response.headers_mut());
         if !self.is_protected() {
-            // For protected requests the layer removes it. Shadow mode needs its value.
-            let header = response.headers_mut().remove(OUTCOME_HEADER);
-            if let Some(fate) = header.and_then(|value| Fate::of_header(&value)) {
-                response.extensions_mut().insert(fate);
-            }
+            // For protected requests the layer removes the header. Shadow mode needs its value.
+            take_outcome_header(response);
         }
         let headers = response.headers_mut();
         if self.version == Version::HTTP_11 && headers.contains_key(TRAILER) {

@@ -1,17 +1,20 @@
-//! Quotas of one caller and of all callers together: new keys a second, live keys, stored bytes.
+//! Quotas of one caller and of all callers together: new keys a second, live keys, stored bytes; and
+//! of one key: requests a second.
 //! Usage is counted in this process, from its start on; the limits of the store are exact.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::BuildHasher;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use onceward_core::{Identity, Intent, Scope};
+use onceward_core::{Identity, Intent, Key, Scope};
 use onceward_http::{Admission, OverQuota};
 use onceward_stores::SharedStore;
 use parking_lot::Mutex;
 
+use super::key_rate::{KeyRate, KeyTooOften};
 use crate::config::{QuotaLimits, Quotas};
 
 const SHARDS: usize = 16;
@@ -38,6 +41,8 @@ pub(crate) struct Quota {
     store: SharedStore,
     identity: Identity,
     total_usage: Mutex<Usage>,
+    /// `None` without a limit.
+    key_rate: Option<KeyRate>,
     shards: [Mutex<Shard>; SHARDS],
     hasher: std::hash::RandomState,
 }
@@ -102,7 +107,9 @@ impl Quota {
         let (shards, hasher) = (std::array::from_fn(empty), Default::default());
         let (caller, total) = (quotas.caller(), quotas.total);
         let total_usage = Mutex::new(Usage::new(Instant::now(), &total));
-        Self { caller, total, retention, store, identity, total_usage, shards, hasher }
+        let per_second = NonZeroU32::new(quotas.key_requests_per_second);
+        let key_rate = per_second.map(|rate| KeyRate::new(rate, quotas.key_burst()));
+        Self { caller, total, retention, store, identity, total_usage, key_rate, shards, hasher }
     }
 
     /// Runs `act` on the current usage of all callers, if it is limited.
@@ -153,7 +160,14 @@ impl Quota {
 }
 
 impl Admission for Quota {
-    fn admit<'a>(
+    fn admit_request(&self, scope: &Scope, key: &Key) -> Result<(), OverQuota> {
+        let Some(rate) = &self.key_rate else { return Ok(()) };
+        let limit = "quotas.key_requests_per_second".into();
+        rate.admit(scope, key, Instant::now())
+            .map_err(|KeyTooOften { wait }| OverQuota { retry_after: wait, limit })
+    }
+
+    fn admit_new_key<'a>(
         &'a self,
         intent: &'a Intent,
     ) -> Pin<Box<dyn Future<Output = Result<(), OverQuota>> + Send + 'a>> {

@@ -16,11 +16,9 @@ use super::headers::{self, Peer};
 use super::loop_detection::LoopDetector;
 use super::quota::Quota;
 use super::region::RegionRouter;
-use crate::api::{ApiSettings, RetentionRules, Tokens, TokensError};
+use crate::api::{ApiSettings, OutcomeRules, Tokens, TokensError};
 use crate::backend::Backend;
-use crate::config::{
-    self, Config, DimensionSource, NotSet, QuotaLimits, Quotas, ScopeSource, environment,
-};
+use crate::config::{self, Config, DimensionSource, NotSet, Quotas, ScopeSource, environment};
 
 /// A configuration, ready to serve. A reload builds a new one on the same engine.
 pub(crate) struct ConfigSnapshot {
@@ -78,8 +76,8 @@ pub enum SnapshotError {
 
 /// The settings of the APIs in a configuration.
 pub(crate) fn api_settings(config: &Config) -> Result<ApiSettings, SnapshotError> {
-    let retention = Arc::new(RetentionRules::of(config));
-    Ok(ApiSettings { tokens: Tokens::read(&config.tokens)?, retention })
+    let outcome_rules = Arc::new(OutcomeRules::of(config));
+    Ok(ApiSettings { tokens: Tokens::read(&config.tokens)?, outcome_rules })
 }
 
 impl ConfigSnapshot {
@@ -96,7 +94,7 @@ impl ConfigSnapshot {
             layer.only_named()
         };
         let quotas = quotas(&config);
-        if (quotas.caller(), quotas.total) != (QuotaLimits::NONE, QuotaLimits::NONE) {
+        if quotas != Quotas::UNLIMITED {
             layer = layer.admission(Arc::new(quota(&quotas, &config, backend)));
         }
         let layer =
@@ -122,11 +120,11 @@ impl ConfigSnapshot {
     }
 }
 
-/// The quotas in force. With a single tenant all callers are one, so only the total applies: a
-/// quota per caller would limit all of them together.
+/// The quotas in force. With a single tenant all callers are one, so those of one caller do not
+/// apply: they would limit all of them together.
 fn quotas(config: &Config) -> Quotas {
     match config.scope.single_tenant {
-        true => Quotas { total: config.quotas.total, ..Quotas::UNLIMITED },
+        true => config.quotas.without_caller(),
         false => config.quotas,
     }
 }

@@ -16,15 +16,18 @@ use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 #[cfg(feature = "postgres")]
 use onceward_core::StoreError;
-use onceward_core::{BoxError, Finding, Identity, Record, Resolver, Since};
+use onceward_core::{BoxError, Finding, Identity, Record, Resolver, Since, Verdict};
+use onceward_http::{ResponseBody, outcome_head};
 #[cfg(feature = "postgres")]
 use onceward_stores::postgres::SqlResolver;
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
+use crate::api::OutcomeRules;
 use crate::config::{self, Config, NotSet};
 #[cfg(feature = "postgres")]
 use crate::error_chain::error_chain;
@@ -73,6 +76,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct ConfiguredResolver {
     source: Source,
     passed: OnceCell<()>,
+    /// Which bodies are stored.
+    outcome_rules: ArcSwap<OutcomeRules>,
 }
 
 enum Source {
@@ -88,8 +93,11 @@ pub(crate) fn open(
 ) -> Result<Option<Arc<ConfiguredResolver>>, ResolverError> {
     let Some(config::Resolver { http, sql, since }) = &config.resolver else { return Ok(None) };
     let since = since.map_or(Since::FirstUse, |it| Since::At(it.0));
-    let opened =
-        |source| Ok(Some(Arc::new(ConfiguredResolver { source, passed: OnceCell::new() })));
+    let opened = |source| {
+        let (passed, outcome_rules) =
+            (OnceCell::new(), ArcSwap::from_pointee(OutcomeRules::of(config)));
+        Ok(Some(Arc::new(ConfiguredResolver { source, passed, outcome_rules })))
+    };
     if let Some(settings) = http {
         let identity = identity.clone();
         let resolver = http::HttpResolver::new(settings, &config.upstream, since, identity)?;
@@ -106,6 +114,11 @@ pub(crate) fn open(
 }
 
 impl ConfiguredResolver {
+    /// Replaces the rules of outcomes, from the next answer on.
+    pub(crate) fn replace_outcome_rules(&self, rules: Arc<OutcomeRules>) {
+        self.outcome_rules.store(rules);
+    }
+
     fn resolver(&self) -> &dyn Resolver {
         match &self.source {
             Source::Http(resolver) => &**resolver,
@@ -147,9 +160,16 @@ impl Resolver for ConfiguredResolver {
     async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
         match self.probe().await {
             // A malformed answer is reported for each operation.
-            Ok(()) | Err(ProbeError::NoResolver(_)) => self.resolver().resolve(record).await,
-            Err(error) => Err(error.into()),
+            Ok(()) | Err(ProbeError::NoResolver(_)) => {}
+            Err(error) => return Err(error.into()),
         }
+        let Finding { verdict, evidence } = self.resolver().resolve(record).await?;
+        let omit = self.outcome_rules.load().response_body(&record.scope) == ResponseBody::Omit;
+        let verdict = match verdict {
+            Verdict::Happened(outcome) if omit => Verdict::Happened(outcome_head(&outcome)),
+            verdict => verdict,
+        };
+        Ok(Finding { verdict, evidence })
     }
 
     fn name(&self) -> &str {

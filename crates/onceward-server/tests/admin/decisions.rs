@@ -7,9 +7,13 @@ use crate::counting_service::{CountingService, post};
 use crate::fixtures::{Gateway, OLGA, Target, ask};
 
 fn start() -> (CountingService, Gateway, tempfile::TempDir) {
+    start_with("")
+}
+
+fn start_with(tables: &str) -> (CountingService, Gateway, tempfile::TempDir) {
     let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
     let url = format!("file:{}", directory.path().join("data").display());
-    let gateway = Gateway::start(&url, service.address, directory.path());
+    let gateway = Gateway::start_with(&url, service.address, directory.path(), tables);
     (service, gateway, directory)
 }
 
@@ -47,6 +51,29 @@ fn a_resolved_reply_is_replayed_byte_for_byte() {
     assert_eq!(service.effects("k"), 1);
     let shown = target.ok(&["records", "show", &id, "--outcome"]).out;
     assert!(shown.ends_with(&format!("\n\n{body}")), "{shown}");
+}
+
+#[test]
+fn of_an_operation_without_stored_bodies_an_operator_resolves_only_the_head() {
+    let (service, gateway, directory) = start_with("[defaults]\nresponse_body = \"omit\"\n");
+    let target = Target::Admin(gateway.admin);
+    post(gateway.address, "close-before", "k").unwrap();
+    let (id, _) = only(&target, "unknown");
+    let file = directory.path().join("reply.json");
+    fs::write(&file, "{\"pin\": 4711}").unwrap();
+    let resolve = ["records", "resolve", &id, "--happened", "--status", "201", "--yes"];
+    let header = ["--header", "location: /cards/7", "--reason", "seen"];
+    let body = ["--body-file", file.to_str().unwrap()];
+    let refused = target.fails(&[&resolve[..], &header, &body].concat());
+    assert!(refused.contains("response_body = \"omit\""), "{refused}");
+    assert_eq!(target.ok(&["operations", "trail"]).out, "no decisions\n");
+    target.ok(&[&resolve[..], &header].concat());
+    let retry = post(gateway.address, "close-before", "k").unwrap();
+    assert_eq!(retry.status, 409);
+    let head = retry.head.to_lowercase();
+    assert!(head.contains("\r\nlocation: /cards/7\r\n"), "{head}");
+    assert!(retry.body.contains("IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE"), "{}", retry.body);
+    assert_eq!(service.effects("k"), 1);
 }
 
 #[test]

@@ -93,8 +93,18 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn start(store: &str, upstream: SocketAddr, directory: &Path) -> Self {
+        Self::start_with(store, upstream, directory, "")
+    }
+
+    /// Starts with additional tables of settings.
+    pub(crate) fn start_with(
+        store: &str,
+        upstream: SocketAddr,
+        directory: &Path,
+        tables: &str,
+    ) -> Self {
         let config = directory.join("gateway.toml");
-        std::fs::write(&config, configuration(store, upstream)).unwrap();
+        std::fs::write(&config, configuration(store, upstream) + tables).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
         command.args(["gateway", "--config", config.to_str().unwrap()]).stdout(Stdio::piped());
         for (name, _, token, _) in TOKENS {

@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::process::Program;
@@ -35,10 +37,19 @@ struct Run {
 
 impl Run {
     fn new(sealed: bool) -> Self {
-        let (service, collector) = (RecordingServer::open(), RecordingServer::open());
+        Self::before(&RecordingServer::open(), sealed, |gateway, output| requests(gateway, output))
+    }
+
+    /// Runs in front of a service, with requests of clients.
+    fn before(
+        service: &RecordingServer,
+        sealed: bool,
+        requests: impl FnOnce(SocketAddr, &mut Vec<(String, Vec<u8>)>),
+    ) -> Self {
+        let collector = RecordingServer::open();
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("onceward.toml");
-        std::fs::write(&config, settings(&service, &collector, directory.path(), sealed)).unwrap();
+        std::fs::write(&config, settings(service, &collector, directory.path(), sealed)).unwrap();
         let logs = directory.path().join("logs");
         let arguments = ["gateway", "--config", config.to_str().unwrap()];
         let program = Program::start_with(
@@ -54,7 +65,15 @@ impl Run {
         claiming(claims, &mut output);
         operating(admin, &mut output);
         let exported = Command::new(env!("CARGO_BIN_EXE_onceward"))
-            .args(["records", "export", "--to", "-", "--admin", &format!("http://{admin}")])
+            .args([
+                "records",
+                "export",
+                "--outcomes",
+                "--to",
+                "-",
+                "--admin",
+                &format!("http://{admin}"),
+            ])
             .env("ONCEWARD_TOKEN", OPERATOR)
             .output()
             .unwrap();
@@ -147,8 +166,10 @@ fn operating(admin: SocketAddr, output: &mut Vec<(String, Vec<u8>)>) {
     let records = send(admin, "GET /v1/records?limit=100", &operator, None);
     for record in read(&records)["records"].as_array().unwrap() {
         let id = record["operation_id"].as_str().unwrap();
-        let path = format!("GET /v1/records/{id}");
-        output.push(("record".into(), send(admin, &path, &operator, None)));
+        for path in [format!("GET /v1/records/{id}"), format!("GET /v1/records/{id}?outcome=true")]
+        {
+            output.push(("record".into(), send(admin, &path, &operator, None)));
+        }
     }
     output.push(("records".into(), records));
     for path in ["GET /v1/decisions", "GET /v1/stats", "GET /metrics", "GET /ready"] {
@@ -173,6 +194,37 @@ fn no_secret_is_found_in_anything_that_is_told_or_kept() {
     assert!(size("logs") > 2_000 && size("traces") > 500, "{}, {}", size("logs"), size("traces"));
 }
 
+/// A response that is stored without its body, in a store that is not sealed.
+#[test]
+fn a_body_of_which_only_the_head_is_kept_is_found_nowhere() {
+    const SECRET: &str = "canary-card-number-8812";
+    let service = |word: &str| {
+        let head =
+            format!("HTTP/1.1 201 Created\r\nlocation: /cards/7\r\n{word}content-length: 23");
+        RecordingServer::answering(format!("{head}\r\n\r\n{SECRET}"))
+    };
+    let run = |word: &str| {
+        Run::before(&service(word), false, |gateway, output| {
+            let ask = || send(gateway, "POST /cards", "idempotency-key: k\r\n", Some(&json!({})));
+            assert!(found(SECRET, &ask()), "the first caller gets it");
+            output.push(("retry".into(), ask()));
+        })
+    };
+    let kept = run("onceward-outcome: keep-head\r\n");
+    let retry = String::from_utf8_lossy(&kept.output[0].1).into_owned();
+    assert!(retry.starts_with("HTTP/1.1 409") && retry.contains("location: /cards/7"), "{retry}");
+    for (place, bytes) in kept.output.iter().chain(&kept.files()) {
+        assert!(!found_in_any_form(SECRET, bytes), "it is in {place}: {}", shown(bytes));
+    }
+    // Otherwise the search would prove nothing.
+    let stored = run("");
+    assert!(stored.files().iter().any(|(_, bytes)| found(SECRET, bytes)));
+    for shown in ["record", "export"] {
+        let mut places = stored.output.iter().filter(|(place, _)| place == shown);
+        assert!(places.any(|(_, bytes)| found_in_any_form(SECRET, bytes)), "{shown}");
+    }
+}
+
 /// Otherwise the search would prove nothing.
 #[test]
 fn without_a_seal_the_search_finds_what_is_stored() {
@@ -184,6 +236,12 @@ fn without_a_seal_the_search_finds_what_is_stored() {
 
 fn found(canary: &str, bytes: &[u8]) -> bool {
     bytes.windows(canary.len()).any(|window| window == canary.as_bytes())
+}
+
+/// Finds a text of at least 20 bytes, also within something that is shown in base64.
+fn found_in_any_form(text: &str, bytes: &[u8]) -> bool {
+    let encoded = (0..3).map(|start| STANDARD.encode(&text[start..start + 18]));
+    found(text, bytes) || encoded.into_iter().any(|it| found(&it, bytes))
 }
 
 fn shown(bytes: &[u8]) -> String {

@@ -2,24 +2,31 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// Answers 200 to every HTTP/1.1 request, and records it.
+/// Gives one answer to every HTTP/1.1 request, and records it.
 pub(crate) struct RecordingServer {
     pub(crate) address: SocketAddr,
     heard: Receiver<(String, Vec<u8>)>,
 }
 
 impl RecordingServer {
+    /// Answers 200.
     pub(crate) fn open() -> Self {
+        Self::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}".to_owned())
+    }
+
+    pub(crate) fn answering(answer: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, (say, heard)) = (listener.local_addr().unwrap(), mpsc::channel());
+        let answer = Arc::<str>::from(answer);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let say = say.clone();
-                thread::spawn(move || listen(&stream, &say));
+                let (say, answer) = (say.clone(), Arc::clone(&answer));
+                thread::spawn(move || listen(&stream, &say, &answer));
             }
         });
         Self { address, heard }
@@ -35,7 +42,7 @@ impl RecordingServer {
     }
 }
 
-fn listen(stream: &TcpStream, say: &Sender<(String, Vec<u8>)>) {
+fn listen(stream: &TcpStream, say: &Sender<(String, Vec<u8>)>, answer: &str) {
     let mut reader = BufReader::new(stream);
     loop {
         let mut head = String::new();
@@ -52,6 +59,6 @@ fn listen(stream: &TcpStream, say: &Sender<(String, Vec<u8>)>) {
             return;
         }
         let mut writer = stream;
-        writer.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+        writer.write_all(answer.as_bytes()).unwrap();
     }
 }

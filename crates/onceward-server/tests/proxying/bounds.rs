@@ -211,6 +211,32 @@ async fn one_who_floods_gets_429_and_nobody_else_notices() {
     assert_eq!(service.runs(), 30 - refused + 5);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_hammered_gets_429_and_other_keys_do_not_notice() {
+    let service = Service::start().await;
+    for scope in ["", "[scope]\nsingle_tenant = true\n"] {
+        let before = service.runs();
+        let quotas = "[quotas]\nkey_requests_per_second = 1\nkey_requests_burst = 3";
+        let gateway = TestGateway::with(&service, &format!("{scope}{quotas}")).await;
+        assert_eq!(gateway.post("/x", "k", "").await.status, 201);
+        let mut answers = Vec::new();
+        for _ in 0..20 {
+            answers.push(gateway.post("/x", "k", "").await);
+        }
+        let replays = answers.iter().filter(|answer| answer.is_replay()).count();
+        assert!((2..10).contains(&replays), "{replays}");
+        for refused in answers.iter().filter(|answer| !answer.is_replay()) {
+            assert_eq!(refused.problem(), (429, "IDEMPOTENCY_QUOTA_EXCEEDED".into()));
+            assert_eq!(refused.header("retry-after").as_deref(), Some("1"));
+            assert!(refused.body.contains("(quotas.key_requests_per_second)"), "{}", refused.body);
+        }
+        for number in 0..20 {
+            assert_eq!(gateway.post("/x", &format!("k{number}"), "").await.status, 201);
+        }
+        assert_eq!(service.runs() - before, 21, "{scope}");
+    }
+}
+
 /// Many services have one token for all their users.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_service_with_one_token_is_not_limited_by_default() {

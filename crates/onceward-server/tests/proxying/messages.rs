@@ -67,7 +67,9 @@ async fn what_the_upstream_says_of_the_outcome_counts_and_is_not_shown() {
         ("/outcome/keep/503", "replay", 1),
         ("/outcome/release/201", "again", 2),
         ("/outcome/unknown/200", "unknown", 1),
-        ("/outcome/nonsense/201", "replay", 1),
+        ("/outcome/keep-head/201", "not replayable", 1),
+        ("/outcome/nonsense/201", "not replayable", 1),
+        ("/outcome/nonsense/429", "unknown", 1),
         ("/outcome/nonsense/500", "unknown", 1),
     ];
     for (path, expected, runs) in cases {
@@ -80,6 +82,7 @@ async fn what_the_upstream_says_of_the_outcome_counts_and_is_not_shown() {
         let got = match (again.is_replay(), again.code().as_str()) {
             (true, _) => "replay",
             (false, "IDEMPOTENCY_OUTCOME_UNKNOWN") => "unknown",
+            (false, "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE") => "not replayable",
             (false, _) => "again",
         };
         assert_eq!((got, service.runs() - before), (expected, runs), "{path}");

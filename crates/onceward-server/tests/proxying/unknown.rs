@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onceward_http::ResponseBody;
 use serde_json::Value;
 
 use crate::service::Service;
@@ -75,6 +76,36 @@ async fn what_the_upstream_knows_is_what_retries_get() {
     let result = gateway.get(json(&page)["result"]["href"].as_str().unwrap()).await;
     assert_eq!((result.status, result.body), (201, answer.body));
     assert_eq!(runs(&service), 1);
+}
+
+/// The body in a resolver's answer is the service's own, which must not be stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_an_operation_without_stored_bodies_a_resolver_settles_only_the_head() {
+    let service = Service::start().await;
+    let path = "/known/happened?operation={operation}";
+    let omit = |body| format!("{}[defaults]\nresponse_body = \"{body}\"", by_http(path, ""));
+    let gateways = [
+        TestGateway::with(&service, &omit("omit")).await,
+        TestGateway::with(&service, &omit("store")).await,
+    ];
+    gateways[1].reload(|config| config.defaults.response_body = Some(ResponseBody::Omit)).unwrap();
+    for gateway in gateways {
+        unknown(&gateway).await;
+        let mut answer = gateway.post("/status/500", "k", "").await;
+        while answer.code() == "IDEMPOTENCY_OUTCOME_UNKNOWN" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            answer = gateway.post("/status/500", "k", "").await;
+        }
+        assert_eq!(answer.problem(), (409, "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE".into()));
+        assert_eq!(json(&answer)["original_status"], 201);
+        assert_eq!(answer.header("location").as_deref(), Some("/payments/7"));
+        let operation = json(&answer)["operation_id"].as_str().unwrap().to_owned();
+        let page = gateway.get(&format!("/onceward/operations/{operation}")).await;
+        assert_eq!(
+            json(&page)["result"],
+            serde_json::json!({"status": 201, "location": "/payments/7"})
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

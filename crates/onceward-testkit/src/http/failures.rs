@@ -15,6 +15,10 @@ cases! { Failures;
         "a 500 is kept, released or unknown, as the policy says";
     the_handler_may_keep_a_500, CAREFUL,
         "Onceward-Outcome: keep; the client does not see the header";
+    the_handler_may_keep_only_the_head, CAREFUL,
+        "Onceward-Outcome: keep-head; retries get the status and the location, runs once";
+    an_unclear_outcome_is_not_released, CAREFUL,
+        "Onceward-Outcome: a word of another release; no key is freed, no body replayed";
     the_handler_may_release_a_500, CAREFUL,
         "Onceward-Outcome: release; the next runs";
     the_handler_may_say_unknown, CAREFUL,
@@ -74,6 +78,38 @@ async fn a_500_is_treated_by_policy(case: &Case) -> Verdict {
 async fn the_handler_may_keep_a_500(case: &Case) -> Verdict {
     says_outcome(case)?;
     kept(case, "status=500; outcome=keep").await
+}
+
+async fn the_handler_may_keep_only_the_head(case: &Case) -> Verdict {
+    says_outcome(case)?;
+    keeps_the_head(case, "outcome=keep-head").await
+}
+
+async fn an_unclear_outcome_is_not_released(case: &Case) -> Verdict {
+    says_outcome(case)?;
+    case.keeps_carefully()?;
+    keeps_the_head(case, "outcome=keep-later").await?;
+    let first = case.post().key("l").behave("status=429; outcome=keep-later").send().await?;
+    hides_outcome(&first)?;
+    let again = case.until_settled(case.post().key("l")).await?;
+    match case.expects().lapse {
+        Lapse::RolledBack => again.is_first(),
+        Lapse::Unknown | Lapse::Takeover => {
+            again.is_unknown()?;
+            case.ran(2).await
+        }
+    }
+}
+
+async fn keeps_the_head(case: &Case, how: &str) -> Verdict {
+    let first = case.post().key("k").behave(how).send().await?;
+    first.is_first()?;
+    hides_outcome(&first)?;
+    let again = case.post().key("k").send().await?;
+    again.refuses(409, problem::NOT_REPLAYABLE)?;
+    again.keeps("location", &first)?;
+    tells_status(&again, first.status)?;
+    case.ran(1).await
 }
 
 async fn the_handler_may_release_a_500(case: &Case) -> Verdict {

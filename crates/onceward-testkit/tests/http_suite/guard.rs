@@ -33,6 +33,8 @@ pub(crate) enum Bug {
     CookieReplayed,
     Keeps429,
     Forgets422,
+    HeadIsWhole,
+    UnclearIsIgnored,
     ReplaysAs200,
     KeyLeaked,
     PayloadLeaked,
@@ -239,10 +241,18 @@ impl Guard {
         let body = body.collect().await.expect("the fixture's bodies do not fail").to_bytes();
         let reply = Reply { status: parts.status, headers: parts.headers, body };
         let said = said.as_ref().and_then(|it| it.to_str().ok());
-        let _settled = match said.unwrap_or(self.meaning_of(reply.status)) {
+        let by_status = self.meaning_of(reply.status);
+        let word = match (said.unwrap_or(by_status), by_status) {
+            ("keep-head", _) if self.is(Bug::HeadIsWhole) => "keep",
+            (known @ ("keep" | "keep-head" | "release" | "unknown"), _) => known,
+            (_, by_status) if self.is(Bug::UnclearIsIgnored) => by_status,
+            (_, "keep") => "keep-head",
+            (_, _) => "unknown",
+        };
+        let _settled = match word {
             "release" => permit.release().await,
             "unknown" => permit.unknown(UnknownCause::Reported(None)).await,
-            _ => permit.complete(self.outcome(&reply)).await,
+            word => permit.complete(self.outcome(&reply, word == "keep-head")).await,
         };
         let mut response = reply.into_response();
         if self.is(Bug::FirstMarked) {
@@ -262,7 +272,7 @@ impl Guard {
         }
     }
 
-    fn outcome(&self, reply: &Reply) -> Outcome {
+    fn outcome(&self, reply: &Reply, omit: bool) -> Outcome {
         let mut kept = reply.clone();
         for name in ["x-request-id", "date"] {
             kept.headers.remove(name);
@@ -276,7 +286,7 @@ impl Guard {
         let tag = Tag::from_static("test/v1");
         let mut replies = self.kept.replies.lock();
         let number = replies.len().to_string();
-        if kept.body.len() > self.settings.response_bytes_max {
+        if omit || kept.body.len() > self.settings.response_bytes_max {
             kept.body = Bytes::new();
             replies.push(kept);
             return Outcome::omitted(tag, number.into_bytes());
@@ -327,6 +337,7 @@ impl Guard {
             }
             Rejection::ReferenceTaken { .. } => Problem::new(409, "BUSINESS_REFERENCE_TAKEN"),
             Rejection::Unknown { .. } => Problem::new(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
+            Rejection::Contradicted { .. } => Problem::new(409, "IDEMPOTENCY_OUTCOME_CONTRADICTED"),
             Rejection::Expired => Problem::new(409, "IDEMPOTENCY_KEY_EXPIRED"),
         })
     }

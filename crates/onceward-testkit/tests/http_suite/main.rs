@@ -228,6 +228,8 @@ const FOUND_BY: &[(Bug, &str)] = &[
     (Bug::CookieReplayed, "cookies_are_not_replayed"),
     (Bug::Keeps429, "a_429_is_not_kept"),
     (Bug::Forgets422, "a_domain_422_is_replayed"),
+    (Bug::HeadIsWhole, "the_handler_may_keep_only_the_head"),
+    (Bug::UnclearIsIgnored, "an_unclear_outcome_is_not_released"),
     (Bug::ReplaysAs200, "same_request_replays"),
     (Bug::KeyLeaked, "errors_tell_no_secrets"),
     (Bug::PayloadLeaked, "errors_tell_no_secrets"),

@@ -43,6 +43,7 @@ pub(super) const RETRY: &[Fact] = &[
         "The first request goes on; a retry gets its response, or what else this list says.".into()
     }),
     fact("The response of the first request is stored", replayed),
+    fact("Before a retry gets a stored response", confirmed),
     fact("The key is free, because nothing happened", |_| "The retry is executed.".into()),
     fact("The time is over for which the response is kept", expired),
     fact("The server failed while it executed the first request", after_crash),
@@ -81,7 +82,7 @@ pub(super) fn place(place: &Place) -> String {
 
 /// The table about the responses of an operation.
 pub(super) fn responses(terms: &Terms) -> String {
-    let ResponseTerms { stored, free, unknown } = &terms.responses;
+    let ResponseTerms { stored, without_body, free, unknown } = &terms.responses;
     let row = |statuses: String, then: &str| format!("\n| {statuses} | {then} |");
     let mut table = "| First response | Afterwards |\n| :-- | :-- |".to_owned();
     if !stored.is_empty() {
@@ -93,6 +94,12 @@ pub(super) fn responses(terms: &Terms) -> String {
             then += " After a 5xx, look up whether it had an effect before you use a new key.";
         }
         table += &row(list(&stored.words()), &then);
+    }
+    if !without_body.is_empty() {
+        let then = "**Its body is not stored**, because it is sensitive: a retry gets 409 \
+                    `IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE` with its status and `Location`. It is not \
+                    executed again.";
+        table += &row(list(&without_body.words()), then);
     }
     if !free.is_empty() {
         let then = "**The key is free**: a retry with the same key is executed.";
@@ -218,6 +225,16 @@ fn replayed(terms: &Terms) -> String {
         marks => {
             format!("{status} It has {}, which the first response does not have.", list(marks))
         }
+    }
+}
+
+fn confirmed(terms: &Terms) -> String {
+    match terms.confirms_replays {
+        true => "The API checks that the operation still stands. If it cannot, the retry gets 503 \
+                 `IDEMPOTENCY_OUTCOME_UNCONFIRMED`; if the operation is gone, 409 \
+                 `IDEMPOTENCY_OUTCOME_CONTRADICTED`. It is not executed again."
+            .into(),
+        false => String::new(),
     }
 }
 

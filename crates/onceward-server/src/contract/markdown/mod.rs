@@ -201,6 +201,13 @@ impl Contract {
                  each attempt."
             ),
         ]);
+        items.extend(self.key_requests.as_ref().map(|limit| {
+            format!(
+                "**Requests with one key:** {} a second on average ({} at once), retries included; more \
+                 get 429 `IDEMPOTENCY_QUOTA_EXCEEDED` with `Retry-After`.",
+                limit.per_second, limit.burst
+            )
+        }));
         items.extend(self.limits_new_keys.then(|| new_keys(self.quota.as_ref())));
         page.items(&items);
     }
