@@ -195,8 +195,12 @@ async fn an_item_whose_outcome_is_unknown_is_told_and_a_retry_finds_out() {
             );
             assert_eq!(page(&app, &told["operation"]).await, told);
         }
-        // The same key, and no other list.
+        // The key is for the same list of the same caller only.
         assert_eq!(approve(&app, "bulk-1", &request[..2]).await.status, 422);
+        let other = [("idempotency-key", "bulk-1"), ("authorization", "Bearer another")];
+        let body = json!({ "items": request }).to_string();
+        let refused = app.post("/cases:bulkApprove", &other, &body).await;
+        assert_eq!(refused.status, 422, "{}", refused.body);
         let resumed = loop {
             let retry = approve(&app, "bulk-1", &request).await;
             match retry.status {
