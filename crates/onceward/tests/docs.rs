@@ -51,7 +51,8 @@ fn the_index_lists_every_document() {
 #[test]
 fn every_test_that_the_guarantees_name_exists() {
     let guarantees = include_str!("../../../docs/guarantees.md");
-    let sources = rust_sources(&root().join("crates"));
+    let folders = ["crates", "examples"].map(|folder| rust_sources(&root().join(folder)));
+    let sources = folders.concat();
     // Names of tests are the only words in lower case in backquotes with three underscores or more.
     let named = guarantees.split('`').skip(1).step_by(2);
     let named: Vec<_> = named.filter(|name| is_name_of_a_test(name)).collect();

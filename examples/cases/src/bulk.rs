@@ -12,7 +12,9 @@ use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, LOCATION, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use onceward::http::{Code, Execution, Fate, Problem, ProblemFormat};
-use onceward::{BoxError, Bulk, BulkError, OnLapse, OperationId, Rejection, StateName};
+use onceward::{
+    BoxError, Bulk, BulkError, InvalidBulk, OnLapse, OperationId, Rejection, StateName,
+};
 use serde::Serialize;
 use serde_json::json;
 
@@ -102,10 +104,11 @@ async fn run(
     body: Result<Json<BulkRequest>, JsonRejection>,
 ) -> Result<BulkPage, Stopped> {
     let Json(request) = body.map_err(Stopped::NoList)?;
-    let items = request.into_items(service.bulk_items_max).map_err(Stopped::Invalid)?;
+    let items = request.into_items().map_err(Stopped::Invalid)?;
     let lines = items.iter().map(|item| item.input.clone()).collect();
     let scope = execution.scope();
     let bulk = Bulk::new(service.engine.clone(), scope.clone(), execution.key().clone())
+        .items_max(service.bulk_items_max)
         .concurrency(service.bulk_concurrency)
         .on_lapse(OnLapse::Takeover) // the results are stored with the changes, and recognised
         .begin(items)
@@ -142,7 +145,12 @@ impl IntoResponse for Stopped {
             Self::Invalid(invalid) => refusal(invalid.code(), &invalid.to_string()),
             Self::NoList(rejection) => refusal("INVALID_BODY", &rejection.body_text()),
             Self::Bulk(BulkError::Invalid(invalid)) => {
-                refusal("INVALID_ITEMS", &invalid.to_string())
+                let code = match invalid {
+                    InvalidBulk::TooMany { .. } => "TOO_MANY_ITEMS",
+                    InvalidBulk::DuplicateItem { .. } => "DUPLICATE_ITEM_ID",
+                    _ => "INVALID_ITEMS",
+                };
+                refusal(code, &invalid.to_string())
             }
             Self::Bulk(BulkError::Rejected(Rejection::Mismatch { .. })) => {
                 problem(Problem::new(Code::KeyReused))

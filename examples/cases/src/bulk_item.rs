@@ -1,7 +1,5 @@
 //! The items of a bulk: lines of a request, and their results.
 
-use std::collections::HashSet;
-
 use onceward::{BulkItem, OperationId};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +15,7 @@ pub(crate) struct BulkRequest {
 }
 
 /// One item: a case to approve.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Line {
     /// The client's name for the item, unique in its bulk.
@@ -28,55 +26,40 @@ pub(crate) struct Line {
     pub(crate) expected_version: Option<i64>,
 }
 
-/// Why a list of items is refused. Nothing was done, and the key is free.
+/// Why a list of items is refused, beside what [`Bulk`](onceward::Bulk) refuses. Nothing was done.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidItems {
     #[error("`items` is empty")]
     Empty,
-    #[error("`items` has {items} items; at most {max} are allowed")]
-    TooMany { items: usize, max: usize },
     #[error(
         "items[{position}].clientItemId must have 1 to {ITEM_ID_CHARS_MAX} characters, none of them a control character"
     )]
     ItemId { position: usize },
-    #[error("items[{position}].clientItemId {id:?} occurs more than once")]
-    Duplicate { position: usize, id: String },
 }
 
 impl InvalidItems {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Empty => "NO_ITEMS",
-            Self::TooMany { .. } => "TOO_MANY_ITEMS",
             Self::ItemId { .. } => "INVALID_ITEM_ID",
-            Self::Duplicate { .. } => "DUPLICATE_ITEM_ID",
         }
     }
 }
 
 impl BulkRequest {
-    /// Checks the list of items.
-    pub(crate) fn into_items(self, max: usize) -> Result<Vec<BulkItem<Line>>, InvalidItems> {
-        let items = self.items;
-        if items.is_empty() {
+    /// Checks the items, which the tables and the log can store then.
+    pub(crate) fn into_items(self) -> Result<Vec<BulkItem<Line>>, InvalidItems> {
+        if self.items.is_empty() {
             return Err(InvalidItems::Empty);
         }
-        if items.len() > max {
-            return Err(InvalidItems::TooMany { items: items.len(), max });
-        }
-        let mut seen = HashSet::with_capacity(items.len());
-        for (position, line) in items.iter().enumerate() {
-            let id = &line.client_item_id;
-            let chars = id.chars().count();
-            if !(1..=ITEM_ID_CHARS_MAX).contains(&chars) || id.contains(char::is_control) {
-                return Err(InvalidItems::ItemId { position });
-            }
-            if !seen.insert(id.as_str()) {
-                return Err(InvalidItems::Duplicate { position, id: id.clone() });
-            }
-        }
-        let item = |line: Line| BulkItem { id: line.client_item_id.clone(), input: line };
-        Ok(items.into_iter().map(item).collect())
+        let item = |(position, line): (usize, Line)| {
+            let id = line.client_item_id.clone();
+            let is_valid = (1..=ITEM_ID_CHARS_MAX).contains(&id.chars().count())
+                && !id.contains(char::is_control);
+            let item = BulkItem { id, input: line };
+            is_valid.then_some(item).ok_or(InvalidItems::ItemId { position })
+        };
+        self.items.into_iter().enumerate().map(item).collect()
     }
 }
 
@@ -208,24 +191,17 @@ mod tests {
         Line { client_item_id: id.into(), case_id: 1, expected_version: None }
     }
 
-    fn refused(ids: &[&str], max: usize) -> String {
-        let items = ids.iter().map(|id| line(id)).collect();
-        BulkRequest { items }.into_items(max).unwrap_err().to_string()
-    }
-
     #[test]
-    fn invalid_lists_are_refused_with_their_position() {
-        assert_eq!(refused(&[], 3), "`items` is empty");
-        assert_eq!(
-            refused(&["a", "b", "a"], 3),
-            "items[2].clientItemId \"a\" occurs more than once"
-        );
-        assert_eq!(refused(&["a", "b"], 1), "`items` has 2 items; at most 1 are allowed");
+    fn invalid_ids_are_refused_with_their_position() {
+        let items = |ids: &[&str]| {
+            let items = ids.iter().map(|id| line(id)).collect();
+            BulkRequest { items }.into_items()
+        };
+        assert_eq!(items(&[]), Err(InvalidItems::Empty));
         for id in ["", "a\0", "line\n", &"x".repeat(101)] {
-            assert!(refused(&["a", id], 3).starts_with("items[1].clientItemId must have"), "{id}");
+            assert_eq!(items(&["a", id]), Err(InvalidItems::ItemId { position: 1 }), "{id:?}");
         }
-        let items = vec![line("a"), line(&"x".repeat(100))];
-        assert_eq!(BulkRequest { items }.into_items(2).unwrap().len(), 2);
+        assert_eq!(items(&["a", &"ä".repeat(100)]).unwrap().len(), 2);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl CaseLog {
     pub(crate) fn open(path: &Path, on_checkpoint: CheckpointHook) -> io::Result<Self> {
         let text = if path.exists() { std::fs::read_to_string(path)? } else { String::new() };
         let mut log = Log::default();
-        // The process died while it wrote an incomplete last line, and has told nobody of it.
+        // The process died while it wrote an incomplete last line, before any response.
         let complete = text.rfind('\n').map_or(0, |end| end + 1);
         for (number, line) in text[..complete].lines().enumerate() {
             let entry = serde_json::from_str(line).map_err(|error| {

@@ -139,11 +139,16 @@ impl Stores {
         let engine = |store: SharedStore| Engine::builder(store).policy(policy.clone()).build();
         let wrong = |error| format!("STORE: {error}");
         check_scheme(url)?;
-        if let Some((url, settings)) = postgres_at(url).map_err(wrong)? {
-            let store = Arc::new(PostgresStore::open(&url, settings.clone()).await?);
+        if let Some((url, postgres)) = postgres_at(url).map_err(wrong)? {
+            if settings.bulk_concurrency > postgres.transactions_max {
+                let value = settings.bulk_concurrency.to_string();
+                let expected = "at most `transactions_max` of STORE (8 if not set)";
+                return Err(InvalidSetting { name: "BULK_CONCURRENCY", value, expected }.into());
+            }
+            let store = Arc::new(PostgresStore::open(&url, postgres.clone()).await?);
             let engine = engine(store.clone());
             let transactions = store.transactions(engine.identity().clone(), policy);
-            let cases = CaseTables::open((&url, settings), transactions, hook).await?;
+            let cases = CaseTables::open((&url, postgres), transactions, hook).await?;
             return Ok(Self { engine, cases: Arc::new(cases), postgres: Some(store) });
         }
         let directory = embedded_at(url).map_err(wrong)?.map(|(directory, _)| directory);

@@ -104,7 +104,7 @@ async fn of_two_concurrent_intents_one_wins_and_one_is_stale() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_have_the_cases_is_refused_by_its_setting() {
+async fn settings_that_cannot_work_are_refused_by_name() {
     for (store, expected) in [
         (
             "redis://:canary@localhost",
@@ -119,6 +119,12 @@ async fn a_store_that_cannot_have_the_cases_is_refused_by_its_setting() {
         assert!(error.starts_with(expected), "{error}");
         assert!(!error.contains("canary@") && !error.contains("//canary"), "{error}");
     }
+    let store = "postgres://localhost/canary?transactions_max=3".into();
+    let settings = Settings { store, ..Settings::default() };
+    let error = CaseService::new(settings).into_router().await.unwrap_err().to_string();
+    let expected =
+        "BULK_CONCURRENCY is 4; it must be at most `transactions_max` of STORE (8 if not set)";
+    assert_eq!(error, expected);
     let settings = Settings { lease: std::time::Duration::ZERO, ..Settings::default() };
     let error = CaseService::new(settings).into_router().await.unwrap_err().to_string();
     assert!(error.starts_with("LEASE: "), "{error}");

@@ -90,12 +90,14 @@ pub(super) fn plan<I: Serialize>(
 }
 
 /// The intent of the whole. Its fingerprint is that of the items in their order: another list is
-/// another command.
+/// another command. In a scope that is bound to credentials, which share their keys with all
+/// others, it contains the credentials too: another caller does not continue a bulk.
 pub(super) fn whole<I>(scope: &Scope, key: &Key, planned: &[PlannedItem<I>]) -> Intent {
-    let parts: Vec<&[u8]> = planned
+    let credentials = scope.is_bound().then(|| scope.caller().as_bytes());
+    let items = planned
         .iter()
-        .flat_map(|item| [item.id.as_bytes(), item.intent.fingerprint.digest().as_slice()])
-        .collect();
+        .flat_map(|item| [item.id.as_bytes(), item.intent.fingerprint.digest().as_slice()]);
+    let parts: Vec<&[u8]> = credentials.into_iter().chain(items).collect();
     let key = Key::derived(&[b"bulk", key.expose().as_bytes()]);
     Intent::new(scope.clone(), key, Fingerprint::of_parts(&parts))
 }

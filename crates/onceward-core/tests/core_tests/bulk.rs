@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::*;
 use onceward_core::{
     BeginError, Bulk, BulkDone, BulkError, BulkItem, Done, Effect, Engine, Failure, Grant, Intent,
-    InvalidBulk, ItemResult, Key, OperationId, Rejection, RunError, Settled, StoreError,
+    InvalidBulk, ItemResult, Key, OperationId, Rejection, RunError, Scope, Settled, StoreError,
     StoreErrorKind,
 };
 use parking_lot::Mutex;
@@ -179,6 +179,20 @@ async fn bad_lists_are_refused_with_what_is_wrong() {
     let unnamed = bulk.run(unnamed, books.work()).await.unwrap_err();
     assert_eq!(unnamed.to_string(), "the item at position 0 has an empty id");
     assert_eq!(books.done(), [0; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_credentials_do_not_get_the_results_of_a_bulk() {
+    let (bench, books) = (Bench::new(), Books::default());
+    let bulk = |credentials| {
+        let scope = Scope::bound("acme", credentials, "cases.approve").unwrap();
+        Bulk::new(bench.engine(), scope, Key::new("bulk").unwrap())
+    };
+    bulk("3f9a").run(items(&[1, 2]), books.work()).await.unwrap();
+    let refused = bulk("77c0").run(items(&[1, 2]), books.work()).await;
+    assert!(matches!(refused, Err(BulkError::Rejected(Rejection::Mismatch { .. }))));
+    assert!(bulk("3f9a").run(items(&[1, 2]), books.work()).await.unwrap().replayed);
+    assert_eq!(books.done(), [1, 2]);
 }
 
 #[tokio::test]

@@ -66,8 +66,8 @@ async fn invalid_lists_are_refused_by_name_and_leave_the_key_free() {
     let (twice, long) = ([lines([1]), lines([1])].concat(), "x".repeat(101));
     for (items, code, message) in [
         (vec![], "NO_ITEMS", "`items` is empty"),
-        (twice, "DUPLICATE_ITEM_ID", "items[1].clientItemId \"line-001\" occurs more than once"),
-        (lines([1, 2, 3]), "TOO_MANY_ITEMS", "`items` has 3 items; at most 2 are allowed"),
+        (twice, "DUPLICATE_ITEM_ID", "the item id \"line-001\" occurs more than once"),
+        (lines([1, 2, 3]), "TOO_MANY_ITEMS", "the bulk has 3 items; at most 2 are allowed"),
         (named(""), "INVALID_ITEM_ID", "items[0].clientItemId must have 1 to 100 characters"),
         (named(&long), "INVALID_ITEM_ID", "items[0].clientItemId must have 1 to 100 characters"),
         (named("a\u{0}"), "INVALID_ITEM_ID", "none of them a control character"),
@@ -195,8 +195,12 @@ async fn an_item_whose_outcome_is_unknown_is_told_and_a_retry_finds_out() {
             );
             assert_eq!(page(&app, &told["operation"]).await, told);
         }
-        // The same key, and no other list.
+        // The key is for the same list of the same caller only.
         assert_eq!(approve(&app, "bulk-1", &request[..2]).await.status, 422);
+        let other = [("idempotency-key", "bulk-1"), ("authorization", "Bearer another")];
+        let body = json!({ "items": request }).to_string();
+        let refused = app.post("/cases:bulkApprove", &other, &body).await;
+        assert_eq!(refused.status, 422, "{}", refused.body);
         let resumed = loop {
             let retry = approve(&app, "bulk-1", &request).await;
             match retry.status {
