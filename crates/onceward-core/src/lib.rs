@@ -57,7 +57,7 @@ pub use intent::{
     InvalidKey, InvalidScope, KEY_CHARS_MAX, Key, KnownReference, OperationId, Part, RecordId,
     ReferenceTarget, SCOPE_PART_BYTES_MAX, SKETCH_PARTS_MAX, Scope, ScopePart, Sketch, ToKey,
 };
-pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder};
+pub use policy::{Disposition, Expiry, InvalidPolicy, OnLapse, Policy, PolicyBuilder, ReplayCheck};
 pub use record::{
     CauseText, Content, Ended, ErrorCode, Fence, Holder, KeyLink, OperationStatus, Outcome,
     OwnerToken, Record, Replay, Resource, Retained, Retention, State, StateName, Tag, UnknownCause,
@@ -75,5 +75,5 @@ pub use sweeper::{Sweeper, SweeperRound, SweeperSettings};
 pub use unknown::{
     BoxError, Decision, DecisionKind, DecisionLog, Finding, InvalidTemplate, LoggedDecision,
     Placeholder, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, RecoveryObserver,
-    RecoveryStatus, Resolver, Since, Template,
+    RecoveryStatus, ReplayVerdict, Resolver, Since, Template,
 };

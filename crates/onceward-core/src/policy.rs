@@ -35,6 +35,22 @@ pub enum OnLapse {
     Takeover,
 }
 
+/// Whether a completed outcome is checked against the source of truth before it is replayed: for
+/// operations where an outcome that no longer stands must not be shown, such as a debit whose row was
+/// deleted in a correction of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
+pub enum ReplayCheck {
+    /// The stored outcome is enough.
+    Never,
+    /// The engine's [`Resolver`](crate::Resolver) is asked, and must say that the operation
+    /// happened. If it says that it did not, the retry is
+    /// [refused](crate::Rejection::Contradicted); if it does not know, fails or is missing, the retry
+    /// is told to [come back](crate::BeginError::Unconfirmed). The operation never runs again for it.
+    /// Kept failures are not checked: they are replayed as they are.
+    Resolver,
+}
+
 /// Rule for a key whose outcome is past its retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
@@ -68,6 +84,7 @@ pub struct PolicyBuilder {
     poll_every: Duration,
     retry_after: Duration,
     on_lapse: OnLapse,
+    replay_check: ReplayCheck,
     failures: Disposition,
     call_timeout: Duration,
     claim_patience: Duration,
@@ -92,6 +109,7 @@ impl Default for PolicyBuilder {
             poll_every: Duration::from_millis(100),
             retry_after: Duration::from_secs(1),
             on_lapse: OnLapse::Unknown,
+            replay_check: ReplayCheck::Never,
             failures: Disposition::Keep,
             // Drivers hung for five times their own timeout while they reconnected, so the
             // engine has its own.
@@ -174,6 +192,12 @@ impl PolicyBuilder {
     /// The rule for a lapsed lease (the outcome is unknown).
     pub fn on_lapse(mut self, on_lapse: OnLapse) -> Self {
         self.on_lapse = on_lapse;
+        self
+    }
+
+    /// Whether completed outcomes are checked before they are replayed (they are not).
+    pub fn replay_check(mut self, check: ReplayCheck) -> Self {
+        self.replay_check = check;
         self
     }
 
@@ -318,6 +342,11 @@ impl Policy {
     /// The rule for a lapsed lease.
     pub fn on_lapse(&self) -> OnLapse {
         self.0.on_lapse
+    }
+
+    /// Whether completed outcomes are checked before they are replayed.
+    pub fn replay_check(&self) -> ReplayCheck {
+        self.0.replay_check
     }
 
     /// The treatment of unclassified errors.

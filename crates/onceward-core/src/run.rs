@@ -196,6 +196,7 @@ impl Refused {
                 Rejection::Mismatch { .. }
                 | Rejection::ReferenceTaken { .. }
                 | Rejection::Unknown { .. }
+                | Rejection::Contradicted { .. }
                 | Rejection::Expired,
             )
             | Self::Unknown { .. }
@@ -219,12 +220,16 @@ impl Refused {
     pub fn operation(&self) -> Option<OperationId> {
         match self {
             Self::Rejected(
-                Rejection::Running { operation, .. } | Rejection::Unknown { operation },
+                Rejection::Running { operation, .. }
+                | Rejection::Unknown { operation }
+                | Rejection::Contradicted { operation },
             )
             | Self::Unknown { operation }
             | Self::Superseded { operation }
             | Self::Unreadable { operation, .. }
-            | Self::Begin(BeginError::Rebuild { operation, .. }) => Some(*operation),
+            | Self::Begin(
+                BeginError::Rebuild { operation, .. } | BeginError::Unconfirmed { operation },
+            ) => Some(*operation),
             _ => None,
         }
     }

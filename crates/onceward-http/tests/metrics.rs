@@ -15,8 +15,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use onceward_core::{
     Engine, Expiry, Finding, Identity, Intent, MemoryLimits, MemoryStore, OnLapse, Outcome, Policy,
-    Purged, Rebuilder, Reconciler, Record, Recovery, RecoveryStatus, Resolver, Scope, Since,
-    Sweeper, SweeperRound, SweeperSettings, SystemAmbient, Tag, Verdict,
+    Purged, Rebuilder, Reconciler, Record, Recovery, RecoveryStatus, ReplayCheck, Resolver, Scope,
+    Since, Sweeper, SweeperRound, SweeperSettings, SystemAmbient, Tag, Verdict,
 };
 use onceward_http::{
     Admission, Fate, LayerBuilder, Metrics, Mode, Observer, Onceward, OncewardLayer, Operation,
@@ -441,6 +441,38 @@ async fn questions_on_demand_by_the_reconciler_and_by_operators_count_alike() {
         r#"idempotency_recovery_total{operation="pay",status="did_not_happen"} 3"#,
         r#"idempotency_recovery_total{operation="pay",status="settled_elsewhere"} 1"#,
         r#"idempotency_record_age_seconds{state="unknown"} 77"#,
+    ]);
+}
+
+#[tokio::test]
+async fn replays_that_the_source_of_truth_confirms_denies_or_does_not_know() {
+    let scraped = Scraped::new();
+    let store = Arc::new(MemoryStore::new());
+    let happened = || Ok(Verdict::Happened(Outcome::omitted(Tag::from_static("test"), "")));
+    let rules = Rules { replay_check: Some(ReplayCheck::Resolver), ..Rules::default() };
+    let layer = |answer| {
+        let recovery = Recovery::new(store.clone(), Arc::new(Fixed(answer)));
+        let recovery = recovery.observer(scraped.metrics.clone());
+        let engine = Engine::builder(store.clone()).recovery(recovery).build();
+        scraped.layer(engine, rules.clone())
+    };
+    send(&layer(happened()), answering(201), post("k", "{}")).await;
+    scraped.has(&[r#"idempotency_replay_check_total{operation="pay",status="contradicted"} 0"#]);
+    let answers = [happened(), Ok(Verdict::DidNotHappen), Ok(Verdict::StillUnknown), Err("down")];
+    for answer in answers {
+        send(&layer(answer), answering(201), post("k", "{}")).await;
+    }
+    scraped.has(&[
+        r#"idempotency_replay_check_total{operation="pay",status="confirmed"} 1"#,
+        r#"idempotency_replay_check_total{operation="pay",status="contradicted"} 1"#,
+        r#"idempotency_replay_check_total{operation="pay",status="unconfirmed"} 2"#,
+        r#"idempotency_claim_total{operation="pay",status="replayed"} 1"#,
+        r#"idempotency_claim_total{operation="pay",status="contradicted"} 1"#,
+        r#"idempotency_claim_total{operation="pay",status="unconfirmed"} 2"#,
+        r#"idempotency_existing_total{operation="pay",state="completed"} 4"#,
+        r#"idempotency_replay_total{operation="pay"} 1"#,
+        r#"idempotency_store_error_total{operation="pay",phase="claim"} 0"#,
+        r#"idempotency_recovery_total{operation="pay",status="happened"} 0"#,
     ]);
 }
 

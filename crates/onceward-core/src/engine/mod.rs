@@ -1,8 +1,9 @@
 //! The engine: decides for an intent to execute, replay or reject.
 //!
 //! A `begin` walks: `reference` (where the intent lives) → `claim_sender` (until the answer is
-//! known) → `waiters` (while another owner runs) → `permit`. Meanwhile `lease_renewer` renews,
-//! and what a permit leaves undone goes to `background_settlement`.
+//! known) → `waiters` (while another owner runs) → `permit`, or a replay, which
+//! `unknown::replay_check` may have to confirm. Meanwhile `lease_renewer` renews, and what a permit
+//! leaves undone goes to `background_settlement`.
 //!
 //! | file | contents |
 //! |---|---|
@@ -42,10 +43,10 @@ use tokio::time::{Instant, timeout};
 use crate::clock::{Ambient, SystemAmbient};
 use crate::intent::{Difference, Fingerprint, Identity, Intent, OperationId, RecordId};
 use crate::log::LogThrottle;
-use crate::policy::{OnLapse, Policy, PolicyBuilder};
+use crate::policy::{OnLapse, Policy, PolicyBuilder, ReplayCheck};
 use crate::record::{Content, Ended, OperationStatus, Replay, StateName};
 use crate::store::{Claim, FullStore, StoreError};
-use crate::unknown::{BoxError, Recovery};
+use crate::unknown::{BoxError, Recovery, ReplayVerdict};
 pub use claim_sender::TokenSource;
 pub use drain::Drained;
 pub use permit::{Grant, LeaseLost, Permit, Settled};
@@ -140,6 +141,16 @@ pub enum Rejection {
         /// The intent's parts that differ, as far as known.
         difference: Difference,
     },
+    /// It was completed, and the source of truth says that it did not happen
+    /// ([`ReplayCheck::Resolver`](crate::ReplayCheck::Resolver)). It is neither replayed nor run
+    /// again: a person decides.
+    #[error(
+        "operation {operation} was completed, and the source of truth does not know it any more"
+    )]
+    Contradicted {
+        /// The operation's id.
+        operation: OperationId,
+    },
     /// The key is past its retention. Look the resource up first.
     #[error("the key has expired; look the resource up before you send it under a new key")]
     Expired,
@@ -155,6 +166,13 @@ pub enum BeginError {
     /// The engine is shutting down.
     #[error("the engine is shutting down; nothing was executed")]
     Draining,
+    /// The operation was completed, and the source of truth could not confirm it
+    /// ([`ReplayCheck::Resolver`](crate::ReplayCheck::Resolver)).
+    #[error("operation {operation} was completed, and the source of truth could not confirm it")]
+    Unconfirmed {
+        /// The operation's id.
+        operation: OperationId,
+    },
     /// The operation was done, but its reply could not be rebuilt.
     #[error("the reply of operation {operation} could not be rebuilt")]
     Rebuild {
@@ -215,7 +233,8 @@ impl Engine {
         self.shared().recovery.is_some()
     }
 
-    /// Decides about an intent, waiting for a running owner as long as the policy says.
+    /// Decides about an intent, waiting for a running owner as long as the policy says, and for the
+    /// [`Resolver`](crate::Resolver) where replays are checked.
     ///
     /// May be dropped at any point: a claim that was under way is withdrawn.
     pub async fn begin(&self, intent: &Intent) -> Result<Begin, BeginError> {
@@ -224,19 +243,66 @@ impl Engine {
             Some(reference) => self.begin_by_reference(intent, reference).boxed().await,
             None => {
                 let id = self.shared().identity.record_id(&intent.scope, &intent.key);
-                self.begin_record(&id, intent).await
+                let begin = self.begin_record(&id, intent).await?;
+                self.checked_and_rebuilt(&id, begin).await
             }
+        }
+    }
+
+    /// Checks a replay that came from elsewhere, by the policy
+    /// ([`ReplayCheck`](crate::ReplayCheck)): from a transaction, or for a status page. What
+    /// [`begin`](Self::begin) returns is checked already.
+    pub async fn check_replay(&self, replay: Replay) -> Result<Begin, BeginError> {
+        match self.is_to_be_checked(&replay) {
+            true => self.checked(None, replay).boxed().await,
+            false => Ok(Begin::Replay(replay)),
+        }
+    }
+
+    async fn checked(&self, id: Option<RecordId>, replay: Replay) -> Result<Begin, BeginError> {
+        let operation = replay.operation;
+        let verdict = match &self.shared().recovery {
+            Some(recovery) => recovery.check_replay(id, operation).await,
+            None => ReplayVerdict::Unconfirmed,
+        };
+        match verdict {
+            ReplayVerdict::Confirmed => Ok(Begin::Replay(replay)),
+            ReplayVerdict::Contradicted => Ok(Begin::Reject(Rejection::Contradicted { operation })),
+            ReplayVerdict::Unconfirmed => Err(BeginError::Unconfirmed { operation }),
+        }
+    }
+
+    /// True if a replay is checked against the source of truth. A kept failure had no effect that
+    /// could have been lost.
+    fn is_to_be_checked(&self, replay: &Replay) -> bool {
+        self.policy().replay_check() == ReplayCheck::Resolver && replay.ended == Ended::Completed
+    }
+
+    /// Completes a decision about this record: a replay is checked by the policy, and made from a
+    /// stored reference.
+    async fn checked_and_rebuilt(&self, id: &RecordId, begin: Begin) -> Result<Begin, BeginError> {
+        let begin = match begin {
+            Begin::Replay(replay) if self.is_to_be_checked(&replay) => {
+                self.checked(Some(*id), replay).boxed().await?
+            }
+            begin => begin,
+        };
+        match begin {
+            Begin::Replay(replay) if self.is_to_be_rebuilt(&replay) => {
+                self.rebuilt(replay).boxed().await
+            }
+            begin => Ok(begin),
         }
     }
 
     /// Returns what [`begin`](Self::begin) would replay to an intent that lives in this record,
     /// where the store can tell at once. `None` tells nothing: call `begin`.
     pub fn recall(&self, id: &RecordId, fingerprint: &Fingerprint) -> Option<Replay> {
-        if self.shared().drain.is_closed() {
+        if self.shared().drain.is_closed() || self.policy().replay_check() != ReplayCheck::Never {
             return None;
         }
         let replay = self.shared().store.recall(id, fingerprint)?;
-        // `begin` rebuilds a reference, which takes time.
+        // `begin` checks replays by the policy, and rebuilds references: both take time.
         (!self.is_to_be_rebuilt(&replay)).then_some(replay)
     }
 
@@ -303,12 +369,7 @@ impl Engine {
         }
         let mut sender = ClaimSender::new(self, *id, intent);
         let claim = sender.send().await.map_err(BeginError::Unavailable)?;
-        match self.interpret(&mut sender, claim, intent)? {
-            Begin::Replay(replay) if self.is_to_be_rebuilt(&replay) => {
-                self.rebuilt(replay).boxed().await
-            }
-            begin => Ok(begin),
-        }
+        self.interpret(&mut sender, claim, intent)
     }
 
     /// Turns the answer to a claim into a decision.
@@ -445,7 +506,8 @@ impl EngineBuilder {
         self
     }
 
-    /// Finds out unknown outcomes where the policy is [`OnLapse::Resolve`].
+    /// Finds out unknown outcomes where the policy is [`OnLapse::Resolve`], and checks replays where
+    /// it is [`ReplayCheck::Resolver`](crate::ReplayCheck::Resolver).
     pub fn recovery(mut self, recovery: Recovery) -> Self {
         self.recovery = Some(recovery);
         self

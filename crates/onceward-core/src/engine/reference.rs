@@ -27,7 +27,7 @@ impl Engine {
                 let operation = first.map(|record| record.operation);
                 Ok(Begin::Reject(Rejection::ReferenceTaken { operation, difference }))
             }
-            begin => Ok(begin),
+            begin => self.checked_and_rebuilt(&target.id, begin).await,
         }
     }
 
@@ -53,7 +53,10 @@ impl Engine {
                     let difference = Difference::default();
                     Some(Begin::Reject(Rejection::Mismatch { difference }))
                 }
-                KeyLink::Unlinked => Some(Begin::Replay(Replay { operation, ended, outcome })),
+                KeyLink::Unlinked => {
+                    let replay = Begin::Replay(Replay { operation, ended, outcome });
+                    Some(self.checked_and_rebuilt(&id, replay).await?)
+                }
             },
             Begin::Reject(rejection) => Some(Begin::Reject(rejection)),
         })

@@ -81,19 +81,23 @@ impl CheckedResolver {
         let since = self.register().await?;
         let Record { operation, created_at, .. } = record;
         if *created_at < since {
-            tracing::warn!(
-                resolver = self.name(), %operation, claimed = ?created_at, ?since,
-                "\"did not happen\" does not count: the operation is older than the resolver"
-            );
+            if let Some(occurrences) = self.failures.occurred() {
+                tracing::warn!(
+                    resolver = self.name(), %operation, claimed = ?created_at, ?since, occurrences,
+                    "\"did not happen\" does not count: the operation is older than the resolver"
+                );
+            }
             let why = "it does not count: the operation is older than the resolver";
             return Ok(still_unknown(&finding, why));
         }
         if self.resolver.goes_by_absence() && !self.recognises_completed(since).await? {
-            tracing::warn!(
-                resolver = self.name(), %operation,
-                "\"did not happen\" does not count: the resolver recognises no completed \
-                 operation; see whether it looks in the right place"
-            );
+            if let Some(occurrences) = self.failures.occurred() {
+                tracing::warn!(
+                    resolver = self.name(), %operation, occurrences,
+                    "\"did not happen\" does not count: the resolver recognises no completed \
+                     operation; see whether it looks in the right place"
+                );
+            }
             let why = "it does not count: the resolver recognises no completed operation";
             return Ok(still_unknown(&finding, why));
         }

@@ -7,6 +7,7 @@
 //! | `record_finding` | settles a record by a finding, after logging the decision |
 //! | `recovery_observer` | results of questions, for metrics |
 //! | `recovery` | asks about one record, for an engine |
+//! | `replay_check` | asks about a completed operation before its replay |
 //! | `reconciler` | asks again and again, with one node for each question |
 //! | `decision_log` | who decided what, as completed records of the store |
 //! | `template` | addresses and queries with placeholders for an operation |
@@ -17,6 +18,7 @@ mod reconciler;
 mod record_finding;
 mod recovery;
 mod recovery_observer;
+mod replay_check;
 mod resolver;
 mod template;
 
@@ -24,5 +26,6 @@ pub use decision_log::{Decision, DecisionKind, DecisionLog, LoggedDecision};
 pub use reconciler::{Reconciler, ReconcilerRound, ReconcilerSettings};
 pub use recovery::Recovery;
 pub use recovery_observer::{RecoveryObserver, RecoveryStatus};
+pub use replay_check::ReplayVerdict;
 pub use resolver::{BoxError, Finding, Resolver, Since};
 pub use template::{InvalidTemplate, Placeholder, Template};

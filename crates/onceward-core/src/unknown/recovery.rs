@@ -2,31 +2,35 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::checked_resolver::CheckedResolver;
 use super::decision_log::{DecisionKind, DecisionLog};
 use super::record_finding::RecordFinding;
 use super::recovery_observer::RecoveryObserver;
+use super::replay_check::ReplayChecks;
 use super::resolver::Resolver;
 use crate::intent::RecordId;
 use crate::record::{Retention, State};
 use crate::store::{FullStore, StoreError};
 
 /// Settles an operation that an engine has just found unknown, by asking a [`Resolver`]. A
-/// [`Reconciler`](crate::Reconciler) asks about all the others.
+/// [`Reconciler`](crate::Reconciler) asks about all the others. By
+/// [`ReplayCheck::Resolver`](crate::ReplayCheck::Resolver) it also asks before replays.
 #[derive(Clone)]
 pub struct Recovery {
-    store: Arc<dyn FullStore>,
-    resolver: Arc<CheckedResolver>,
+    pub(super) store: Arc<dyn FullStore>,
+    pub(super) resolver: Arc<CheckedResolver>,
     decisions: Option<DecisionLog>,
-    observer: Option<Arc<dyn RecoveryObserver>>,
+    pub(super) observer: Option<Arc<dyn RecoveryObserver>>,
+    pub(super) replay_checks: Arc<ReplayChecks>,
 }
 
 impl Recovery {
     /// Recovery of a store's records by a resolver.
     pub fn new(store: Arc<dyn FullStore>, resolver: Arc<dyn Resolver>) -> Self {
         let resolver = Arc::new(CheckedResolver::new(Arc::clone(&store), resolver));
-        Self { store, resolver, decisions: None, observer: None }
+        Self { store, resolver, decisions: None, observer: None, replay_checks: Arc::default() }
     }
 
     /// Stores the time of the resolver's first use: its
@@ -45,6 +49,14 @@ impl Recovery {
     #[must_use]
     pub fn decisions(mut self, decisions: DecisionLog) -> Self {
         self.decisions = Some(decisions);
+        self
+    }
+
+    /// Bounds the questions before replays: how many are asked at once (8), and how long an answer
+    /// may take, the wait for its turn included (10 s). Call it before the engines are built.
+    #[must_use]
+    pub fn replay_checks(mut self, at_once: usize, patience: Duration) -> Self {
+        self.replay_checks = Arc::new(ReplayChecks::new(at_once, patience));
         self
     }
 

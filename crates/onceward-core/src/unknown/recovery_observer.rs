@@ -1,6 +1,7 @@
 //! Results of questions about unknown operations, for metrics.
 
 use super::decision_log::DecisionKind;
+use super::replay_check::ReplayVerdict;
 use crate::record::Record;
 
 /// Receives the result of each question about an unknown operation, whether a retry, the reconciler
@@ -8,6 +9,12 @@ use crate::record::Record;
 pub trait RecoveryObserver: Send + Sync {
     /// Receives one result.
     fn recovered(&self, record: &Record, status: RecoveryStatus);
+
+    /// Receives the result of a question about a completed operation, before its replay
+    /// ([`ReplayCheck::Resolver`](crate::ReplayCheck::Resolver)). Does nothing by default.
+    fn replay_checked(&self, record: &Record, verdict: ReplayVerdict) {
+        _ = (record, verdict);
+    }
 }
 
 /// Result of a question about an unknown operation.

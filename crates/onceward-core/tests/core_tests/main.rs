@@ -5,6 +5,7 @@ mod common;
 mod engine;
 mod lease_renewal;
 mod reference;
+mod replay_check;
 mod run;
 mod sent_claims;
 mod state_machine;

@@ -32,7 +32,8 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use onceward_core::log::LogSubject;
 use onceward_core::{
-    BeginError, BoxError, Identity, Intent, Key, Policy, Rejection, Replay, Scope, StoreErrorKind,
+    BeginError, BoxError, Identity, Intent, Key, Policy, Rejection, Replay, ReplayCheck, Scope,
+    StoreErrorKind,
 };
 use tower_service::Service;
 
@@ -254,7 +255,9 @@ impl Exchange {
         key: &Key,
         request: &RequestView<'_>,
     ) -> Option<RequestDigest> {
-        if self.rules().reference.is_some() || request.body.len() > replay_cache::BODY_BYTES_MAX {
+        let cacheable =
+            self.rules().reference.is_none() && self.policy().replay_check() == ReplayCheck::Never;
+        if !cacheable || request.body.len() > replay_cache::BODY_BYTES_MAX {
             return None;
         }
         let mut fields = RawFields::with_room_for(request.body);
@@ -293,9 +296,11 @@ impl Exchange {
             Ok(Begun::Reject(Rejection::ReferenceTaken { .. })) => Event::ReferenceTaken,
             Ok(Begun::Reject(Rejection::Running { .. })) => Event::InProgress,
             Ok(Begun::Reject(Rejection::Unknown { .. })) => Event::Unknown,
+            Ok(Begun::Reject(Rejection::Contradicted { .. })) => Event::Contradicted,
             Ok(Begun::Reject(Rejection::Expired)) => Event::Expired,
             Err(BeginError::Draining) => Event::Draining,
             Err(BeginError::Rebuild { .. }) => Event::RebuildFailed,
+            Err(BeginError::Unconfirmed { .. }) => Event::Unconfirmed,
             Err(BeginError::Unavailable(error)) if error.kind == StoreErrorKind::Full => {
                 Event::StoreFull
             }

@@ -70,13 +70,22 @@ impl PermitKind {
         intent: &Intent,
     ) -> Result<Begun, BeginError> {
         match self {
-            Self::Leased => Ok(match engine.begin(intent).await? {
-                Begin::Execute(permit) => Begun::Execute(RunPermit::Leased(permit)),
-                Begin::Replay(replay) => Begun::Replay(replay),
-                Begin::Reject(rejection) => Begun::Reject(rejection),
-            }),
+            Self::Leased => Ok(engine.begin(intent).await?.into()),
             #[cfg(feature = "postgres")]
-            Self::InTransaction(all) => transaction::begin(all, intent).boxed().await,
+            Self::InTransaction(all) => match transaction::begin(all, intent).boxed().await? {
+                Begun::Replay(replay) => Ok(engine.check_replay(replay).await?.into()),
+                begun => Ok(begun),
+            },
+        }
+    }
+}
+
+impl From<Begin> for Begun {
+    fn from(begin: Begin) -> Self {
+        match begin {
+            Begin::Execute(permit) => Self::Execute(RunPermit::Leased(permit)),
+            Begin::Replay(replay) => Self::Replay(replay),
+            Begin::Reject(rejection) => Self::Reject(rejection),
         }
     }
 }

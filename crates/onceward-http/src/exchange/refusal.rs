@@ -54,6 +54,9 @@ impl Exchange {
                 }
             }
             Rejection::Unknown { operation } => self.outcome_unknown(operation),
+            Rejection::Contradicted { operation } => {
+                Problem::new(Code::OutcomeContradicted).operation(operation)
+            }
             Rejection::Expired => Problem::new(Code::KeyExpired),
         })
     }
@@ -107,10 +110,16 @@ impl Exchange {
             BeginError::Rebuild { operation, .. } => {
                 Problem::new(Code::NotReplayable).operation(*operation)
             }
+            BeginError::Unconfirmed { operation } => {
+                Problem::new(Code::OutcomeUnconfirmed).operation(*operation)
+            }
             _ if full => Problem::new(Code::StoreFull),
             _ => Problem::new(Code::StoreUnavailable),
         };
-        tracing::warn!(error = error as &dyn std::error::Error, "not executed");
+        // The engine has logged why a replay is not confirmed.
+        if !matches!(error, BeginError::Unconfirmed { .. }) {
+            tracing::warn!(error = error as &dyn std::error::Error, "not executed");
+        }
         self.refuse(problem.retry_after(self.policy().retry_after()))
     }
 

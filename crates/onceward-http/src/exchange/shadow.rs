@@ -156,6 +156,8 @@ impl ShadowClaim {
             Ok(Begin::Reject(Rejection::Running { .. })) => ShadowDecision::Conflict,
             Ok(Begin::Reject(Rejection::Unknown { .. })) => ShadowDecision::Unknown,
             Ok(Begin::Reject(Rejection::Expired)) => ShadowDecision::Expired,
+            // No replay is checked in shadow mode.
+            Ok(Begin::Reject(Rejection::Contradicted { .. })) => ShadowDecision::Replay,
             Ok(Begin::Reject(
                 Rejection::Mismatch { difference } | Rejection::ReferenceTaken { difference, .. },
             )) => ShadowDecision::Mismatch(self.differing_part(&request, difference)),

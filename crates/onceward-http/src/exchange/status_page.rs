@@ -5,7 +5,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use onceward_core::{
-    Content, Ended, OperationId, OperationStatus, Outcome, Replay, StateName, Timestamp,
+    Begin, Content, Ended, OperationId, OperationStatus, Outcome, Replay, StateName, Timestamp,
 };
 use serde::Serialize;
 
@@ -169,7 +169,17 @@ impl LayerState {
         };
         let outcome = operation.outcome.ok_or_else(|| Problem::new(Code::KeyExpired))?;
         let stored = Replay { operation: operation.id, ended, outcome };
-        replay(stored, &ReplayRules::default(), accept, self.rebuild.as_ref()).await
+        let problem = |code| Problem::new(code).operation(operation.id);
+        match engine.check_replay(stored).await {
+            Ok(Begin::Replay(stored)) => {
+                replay(stored, &ReplayRules::default(), accept, self.rebuild.as_ref()).await
+            }
+            Ok(Begin::Reject(_) | Begin::Execute(_)) => Err(problem(Code::OutcomeContradicted)),
+            Err(_) => {
+                let wait = engine.policy().retry_after();
+                Err(problem(Code::OutcomeUnconfirmed).retry_after(wait))
+            }
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::Method;
-use onceward_core::{Engine, InvalidPolicy, OnLapse, PolicyBuilder, SCOPE_PART_BYTES_MAX};
+use onceward_core::{
+    Engine, InvalidPolicy, OnLapse, PolicyBuilder, ReplayCheck, SCOPE_PART_BYTES_MAX,
+};
 
 use super::operation::Operation;
 use crate::exchange::{NamedOperation, PermitKind, ProtectedOperation};
@@ -89,6 +91,9 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidLayer> {
     if let Some(delay) = rules.retry_after {
         policy = policy.retry_after(delay);
     }
+    if let Some(check) = rules.replay_check {
+        policy = policy.replay_check(check);
+    }
     policy = match rules.in_progress {
         InProgress::Wait(longest) => policy.wait(longest),
         InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
@@ -97,6 +102,9 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidLayer> {
         policy = shadowing(policy, on_lapse);
     }
     let engine = engine.with_policy(policy.build()?);
+    if engine.policy().replay_check() == ReplayCheck::Resolver && !engine.has_recovery() {
+        return Err(InvalidLayer::NoResolver);
+    }
     match rules.retry_after {
         Some(delay) => check_retry_after(delay, engine.policy().retention().keep).map(|()| engine),
         None => Ok(engine),
@@ -114,10 +122,11 @@ fn check_retry_after(delay: Duration, ttl: Duration) -> Result<(), InvalidLayer>
 }
 
 /// Changes a policy for shadow mode: claims give up early, because no request waits for them, and no
-/// resolver is asked about requests that were never protected.
+/// resolver is asked about requests that were never protected, or before replays that never happen.
 fn shadowing(policy: PolicyBuilder, on_lapse: OnLapse) -> PolicyBuilder {
     const PATIENCE: Duration = Duration::from_secs(2);
     let policy = policy.claim_patience(PATIENCE).settle_wait(PATIENCE).settle_patience(PATIENCE);
+    let policy = policy.replay_check(ReplayCheck::Never);
     match on_lapse {
         OnLapse::Resolve => policy.on_lapse(OnLapse::Unknown),
         OnLapse::Unknown | OnLapse::Takeover => policy,
@@ -172,6 +181,9 @@ pub enum InvalidLayer {
     /// A status that is not a client error.
     #[error("mismatch_status is {0}; it must be a 4xx status, such as 422 or 409")]
     MismatchStatus(u16),
+    /// Replays are to be checked, and there is nothing to ask.
+    #[error("replay_check needs a resolver: build the engine with a Recovery")]
+    NoResolver,
     /// A `Retry-After` of less than a second, or longer than responses are stored.
     #[error(
         "retry_after is {delay:?}; it must be between 1s and ttl ({ttl:?}), after which a retry \

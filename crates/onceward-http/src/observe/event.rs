@@ -36,6 +36,10 @@ pub enum Event {
     InProgress,
     /// The outcome of the first request is unknown.
     Unknown,
+    /// The source of truth does not know the completed operation any more, so it was not replayed.
+    Contradicted,
+    /// The source of truth could not confirm the completed operation, so it was not replayed.
+    Unconfirmed,
     /// The key is past its retention.
     Expired,
     /// A quota is exceeded: of new keys, or of requests with one key.
@@ -61,7 +65,7 @@ pub enum Event {
 impl Event {
     /// The names of the events that are results of a claim.
     #[cfg(feature = "metrics")]
-    pub(crate) const CLAIM_STATUSES: [&'static str; 13] = [
+    pub(crate) const CLAIM_STATUSES: [&'static str; 15] = [
         "granted",
         "replayed",
         "mismatch",
@@ -69,6 +73,8 @@ impl Event {
         "reference_taken",
         "in_progress",
         "unknown",
+        "contradicted",
+        "unconfirmed",
         "expired",
         "over_quota",
         "store_down",
@@ -87,6 +93,8 @@ impl Event {
             Self::ReferenceTaken => "reference_taken",
             Self::InProgress => "in_progress",
             Self::Unknown => "unknown",
+            Self::Contradicted => "contradicted",
+            Self::Unconfirmed => "unconfirmed",
             Self::Expired => "expired",
             Self::OverQuota => "over_quota",
             Self::StoreDown => "store_down",

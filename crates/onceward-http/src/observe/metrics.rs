@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use onceward_core::{
-    Disposition, Engine, Record, RecoveryObserver, RecoveryStatus, Settled, SweeperRound,
+    Disposition, Engine, Record, RecoveryObserver, RecoveryStatus, ReplayVerdict, Settled,
+    SweeperRound,
 };
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::counter::Counter;
@@ -70,6 +71,7 @@ struct Families {
     finalized: Pairs,
     store_errors: Pairs,
     recoveries: Pairs,
+    replay_checks: Pairs,
     shadow: Pairs,
     shadow_mismatches: Pairs,
     replays: Singles,
@@ -96,6 +98,7 @@ struct ProtectedSeries {
     finalized: Series,
     store_errors: Series,
     recoveries: Series,
+    replay_checks: Series,
     replays: Counter,
     conflicts: Counter,
     in_progress: Counter,
@@ -149,12 +152,14 @@ impl ProtectedSeries {
         let one =
             |family: &Singles| family.get_or_create(&[("operation", operation.to_owned())]).clone();
         let recoveries = RecoveryStatus::ALL.map(RecoveryStatus::name);
+        let verdicts = ReplayVerdict::ALL.map(ReplayVerdict::name);
         Self {
             claims: Series::new(&families.claims, operation, "status", Event::CLAIM_STATUSES),
             existing: Series::new(&families.existing, operation, "state", EXISTING),
             finalized: Series::new(&families.finalized, operation, "status", FINALIZED),
             store_errors: Series::new(&families.store_errors, operation, "phase", PHASES),
             recoveries: Series::new(&families.recoveries, operation, "status", recoveries),
+            replay_checks: Series::new(&families.replay_checks, operation, "status", verdicts),
             replays: one(&families.replays),
             conflicts: one(&families.conflicts),
             in_progress: one(&families.in_progress),
@@ -188,7 +193,9 @@ impl ProtectedSeries {
                 self.existing.count("expired");
                 self.expired.inc();
             }
-            Event::RebuildFailed => self.existing.count("completed"),
+            Event::RebuildFailed | Event::Contradicted | Event::Unconfirmed => {
+                self.existing.count("completed");
+            }
             Event::OverQuota => {
                 self.over_quota.inc();
             }
@@ -256,7 +263,9 @@ impl Metrics {
         pairs("idempotency_finalize", "Settlements by result", finalized);
         pairs("idempotency_store_error", "Failed store calls by phase", store_errors);
         pairs("idempotency_recovery", "Questions about unknown operations by verdict", recoveries);
-        let Families { shadow, shadow_mismatches, .. } = &families;
+        let Families { replay_checks, shadow, shadow_mismatches, .. } = &families;
+        let help = "Questions about completed operations before their replay by verdict";
+        pairs("idempotency_replay_check", help, replay_checks);
         pairs("idempotency_shadow", "Requests in shadow mode by decision", shadow);
         let help = "Mismatches in shadow mode by the part that differs";
         pairs("idempotency_shadow_mismatch", help, shadow_mismatches);
@@ -396,6 +405,11 @@ impl Observer for Metrics {
 impl RecoveryObserver for Metrics {
     fn recovered(&self, record: &Record, status: RecoveryStatus) {
         self.count_recovery(record.scope.operation(), status);
+    }
+
+    fn replay_checked(&self, record: &Record, verdict: ReplayVerdict) {
+        let operation = record.scope.operation();
+        self.protected(operation, |series| series.replay_checks.count(verdict.name()));
     }
 }
 

@@ -63,6 +63,7 @@ fn state_after(event: Event) -> Option<&'static str> {
         Event::Settled(Disposition::Keep, Settled::Durable) => Some("completed"),
         Event::Settled(Disposition::Release, Settled::Durable) => Some("released"),
         Event::Unknown | Event::Settled(Disposition::Unknown, Settled::Durable) => Some("unknown"),
+        Event::Contradicted | Event::Unconfirmed => Some("completed"),
         Event::Expired => Some("expired"),
         Event::Granted | Event::Settled(_, Settled::Superseded | Settled::Missing) => None,
         Event::Mismatch

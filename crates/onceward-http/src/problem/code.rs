@@ -30,6 +30,10 @@ pub enum Code {
     InProgress,
     /// It is not known whether the operation took place.
     OutcomeUnknown,
+    /// The operation was completed, and the source of truth does not know it any more.
+    OutcomeContradicted,
+    /// The operation was completed, and the source of truth could not confirm it.
+    OutcomeUnconfirmed,
     /// The key is past its retention.
     KeyExpired,
     /// The operation was done, and its response was not stored.
@@ -80,7 +84,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of `docs/errors.md`.
-    pub const ALL: [Code; 20] = [
+    pub const ALL: [Code; 22] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,
@@ -93,6 +97,8 @@ impl Code {
         Self::ReferenceTaken,
         Self::InProgress,
         Self::OutcomeUnknown,
+        Self::OutcomeContradicted,
+        Self::OutcomeUnconfirmed,
         Self::KeyExpired,
         Self::NotReplayable,
         Self::QuotaExceeded,
@@ -204,6 +210,26 @@ impl Code {
                  new key could. Look at the operation, or look its resource up.",
             )
             .same_key(),
+            Self::OutcomeContradicted => row(
+                "IDEMPOTENCY_OUTCOME_CONTRADICTED",
+                StatusCode::CONFLICT,
+                "The operation was completed, and its source of truth does not know it any more",
+            )
+            .detail(
+                "Keep this key: the same request with it does not run again, and one with a new \
+                 key would. An operator decides whether the operation stands.",
+            )
+            .same_key(),
+            Self::OutcomeUnconfirmed => row(
+                "IDEMPOTENCY_OUTCOME_UNCONFIRMED",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The operation was completed, and this cannot be confirmed at the moment",
+            )
+            .detail(
+                "Nothing was executed. Send the same request with the same key again, after the \
+                 delay.",
+            )
+            .retry(),
             Self::KeyExpired => row(
                 "IDEMPOTENCY_KEY_EXPIRED",
                 StatusCode::CONFLICT,

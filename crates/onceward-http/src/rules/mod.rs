@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use http::header::HeaderName;
 use http::{Method, StatusCode};
-use onceward_core::{Expiry, OnLapse};
+use onceward_core::{Expiry, OnLapse, ReplayCheck};
 
 pub use fate::Fate;
 pub use key::{KeyFormat, KeyFrom, KeyRules, KeySyntax};
@@ -92,6 +92,10 @@ pub struct Rules {
     pub lease: Option<Duration>,
     /// Rule for a claim whose lease has lapsed (the engine's policy).
     pub on_lapse: Option<OnLapse>,
+    /// Whether the source of truth confirms a completed outcome before it is replayed (the engine's
+    /// policy). [`ReplayCheck::Resolver`] needs an engine with a
+    /// [`Recovery`](onceward_core::Recovery).
+    pub replay_check: Option<ReplayCheck>,
     /// `Retry-After` of every refusal that says to retry, and of 202, except of an exceeded quota,
     /// which knows better (the engine's policy). Whole seconds, at most `ttl`: after that a retry
     /// would run again.
@@ -124,6 +128,7 @@ impl Default for Rules {
             expiry: None,
             lease: None,
             on_lapse: None,
+            replay_check: None,
             retry_after: None,
         }
     }

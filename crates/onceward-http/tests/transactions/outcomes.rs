@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::StateName;
+use onceward_core::{ReplayCheck, StateName};
 use onceward_http::{InProgress, Rules, TransactionEnded};
 use onceward_stores::postgres::Settings;
 use tokio::time::timeout;
@@ -19,6 +19,24 @@ async fn rows_and_reply_are_committed_together_and_replayed() {
     let again = shop.order("a", "").await;
     assert_eq!((again.status, again.replayed, &again.body), (201, true, &first.body));
     assert!(shop.together("a").await);
+}
+
+/// Seed 001: the row of an operation is deleted in a correction of data, and its record still has
+/// the reply.
+#[tokio::test]
+async fn a_reply_whose_rows_were_deleted_is_not_replayed_if_that_is_checked() {
+    let Some(server) = shared() else { return };
+    let rules = Rules { replay_check: Some(ReplayCheck::Resolver), ..Rules::default() };
+    let shop = Shop::with(server.url(), server.url(), settings(), rules).await;
+    assert_eq!(shop.order("a", "").await.status, 201);
+    assert!(shop.order("a", "").await.replayed);
+    shop.client.batch_execute(&format!("DELETE FROM {}", shop.table)).await.unwrap();
+    let refused = shop.order("a", "").await;
+    assert_eq!((refused.status, &*refused.code()), (409, "IDEMPOTENCY_OUTCOME_CONTRADICTED"));
+    assert_eq!((shop.rows("a").await, shop.state("a").await), (0, Some(StateName::Completed)));
+    let restore = format!("INSERT INTO {} VALUES ('a')", shop.table);
+    shop.client.batch_execute(&restore).await.unwrap();
+    assert!(shop.order("a", "").await.replayed);
 }
 
 #[tokio::test]

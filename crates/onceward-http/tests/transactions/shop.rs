@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +12,10 @@ use axum::routing::post;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
-use onceward_core::{Engine, Policy, Query, StateName, StoreAdmin as _};
+use onceward_core::{
+    BoxError, Engine, Finding, Outcome, Policy, Query, Record, Recovery, Resolver, Since,
+    StateName, StoreAdmin as _, Tag, Verdict,
+};
 use onceward_http::axum::Key;
 use onceward_http::{Onceward, PgTransaction, Rules};
 use onceward_services::{Postgres, Server, or_skip};
@@ -67,6 +71,30 @@ pub(crate) struct Shop {
     app: Router,
 }
 
+/// Looks for the row of an order.
+struct OrdersResolver {
+    client: Arc<Client>,
+    table: Arc<str>,
+}
+
+#[async_trait]
+impl Resolver for OrdersResolver {
+    async fn resolve(&self, record: &Record) -> Result<Finding, BoxError> {
+        let sql = format!("SELECT count(*) FROM {} WHERE key = $1", self.table);
+        let key = record.key.as_ref().map(onceward_core::Key::expose);
+        let rows: i64 = self.client.query_one(&sql, &[&key]).await?.get(0);
+        Ok(match rows {
+            0 => Verdict::DidNotHappen,
+            _ => Verdict::Happened(Outcome::omitted(Tag::from_static("test"), "")),
+        }
+        .into())
+    }
+
+    fn since(&self) -> Since {
+        Since::Always
+    }
+}
+
 /// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -99,7 +127,12 @@ impl Shop {
         let sql = format!("CREATE TABLE IF NOT EXISTS {table} (key text NOT NULL)");
         client.batch_execute(&sql).await.unwrap();
         let policy = Policy::builder().keep_key(true).build().unwrap();
-        let engine = Engine::builder(store.clone()).policy(policy).build();
+        let mut engine = Engine::builder(store.clone()).policy(policy);
+        if rules.replay_check.is_some() {
+            let orders = OrdersResolver { client: Arc::clone(&client), table: Arc::clone(&table) };
+            engine = engine.recovery(Recovery::new(store.clone(), Arc::new(orders)));
+        }
+        let engine = engine.build();
         let layer = Onceward::layer(engine).transactions(&store).single_tenant().others(rules);
         let [begun, go_on] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
         let kept = Arc::default();

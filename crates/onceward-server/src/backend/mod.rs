@@ -16,7 +16,7 @@ use onceward_core::{
 };
 use onceward_stores::SharedStore;
 
-use crate::config::{Config, NotSet, StoreKind};
+use crate::config::{self, Config, NotSet, StoreKind};
 use crate::resolver::{self, ConfiguredResolver, ResolverError};
 use crate::telemetry::Metrics;
 
@@ -69,6 +69,8 @@ impl Backend {
         let recovery = resolver.as_ref().map(|resolver| {
             let decisions = DecisionLog::new(store.clone(), identity.clone());
             let recovery = Recovery::new(store.clone(), resolver.clone()).decisions(decisions);
+            let config::Reconciler { at_once, patience, .. } = config.reconciler;
+            let recovery = recovery.replay_checks(at_once, patience.0);
             recovery.observer(metrics.requests.clone())
         });
         if let Some(recovery) = &recovery {

@@ -4,12 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use onceward_core::{Clock as _, Disposition, OnLapse, SystemAmbient};
+use onceward_core::{Clock as _, Disposition, OnLapse, ReplayCheck, SystemAmbient};
 use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
-use super::{Config, QuotaLimits, ScopeSource, Seconds, Store, StoreKind};
+use super::{Config, QuotaLimits, Resolver, ScopeSource, Seconds, Store, StoreKind};
 
 /// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,6 +261,14 @@ fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> V
         );
         warn("retry_after", own.retry_after.is_some(), why);
     }
+    if rules.replay_check == Some(ReplayCheck::Resolver)
+        && rules.reference.is_none()
+        && config.resolver.as_ref().is_some_and(Resolver::asks_by_reference)
+    {
+        let why = "the [resolver] asks with {reference}, and there is no reference, so each retry \
+                   gets 503; set reference, or let the resolver ask with {operation}";
+        warn("replay_check", own.replay_check.is_some(), why.into());
+    }
     if let Some(status) = released_error(rules) {
         let why = format!(
             "{status} frees the key, so a retry runs again although the first request may have \
@@ -326,6 +334,17 @@ mod tests {
     }
 
     #[test]
+    fn a_check_before_replays_is_wise_with_what_its_resolver_asks_with() {
+        let checked = "[defaults]\nreplay_check = \"resolver\"\n";
+        for (more, url) in
+            [("", "/p/{operation}"), ("reference = { header = \"x-ref\" }\n", "/p/{reference}")]
+        {
+            let text = format!("{checked}{more}[resolver.http]\nurl = \"{url}\"");
+            assert_eq!(warned(&text), [""; 0], "{url}");
+        }
+    }
+
+    #[test]
     fn colons_that_are_no_parameters_are_left_alone() {
         for route in ["/orders/{id}", "/orders/{id}:pay", "/orders:batch", "/files/{*path}"] {
             assert_eq!(warned(&format!("[[operations]]\nroute = \"{route}\"")), [""; 0], "{route}");
@@ -368,6 +387,10 @@ mod tests {
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
             ("[defaults]\nretry_after = \"61s\"", "defaults.retry_after"),
+            (
+                "[defaults]\nreplay_check = \"resolver\"\n[resolver.http]\nurl = \"/p/{reference}\"",
+                "defaults.replay_check",
+            ),
             ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
             ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operations[0].ttl (/a)"),

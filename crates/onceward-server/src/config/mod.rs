@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use onceward_core::OnLapse;
+use onceward_core::{OnLapse, ReplayCheck};
 use serde::Deserialize;
 
 pub use claims::Claims;
@@ -634,9 +634,9 @@ impl Config {
         }
         match (&self.resolver, self.resolving_setting()) {
             (Some(resolver), _) => resolver.check()?,
-            (None, Some(setting)) => {
+            (None, Some((setting, word, without))) => {
                 return invalid(format!(
-                    "{setting}: \"resolve\" needs a [resolver]; add one, or choose \"unknown\""
+                    "{setting}: {word:?} needs a [resolver]; add one, or choose {without:?}"
                 ));
             }
             (None, None) => {}
@@ -677,13 +677,23 @@ impl Config {
         Ok(())
     }
 
-    /// The setting that asks for a resolver, if there is one.
-    fn resolving_setting(&self) -> Option<String> {
-        if self.defaults.on_lapse == Some(OnLapse::Resolve) {
-            return Some("defaults.on_lapse".into());
-        }
-        let number = self.operations.iter().position(|it| it.on_lapse == Some(OnLapse::Resolve))?;
-        Some(format!("operations[{number}].on_lapse"))
+    /// A setting that asks for a resolver, its value, and the value that does not.
+    fn resolving_setting(&self) -> Option<(String, &'static str, &'static str)> {
+        let asks = |section: String, on_lapse, replay_check| {
+            if on_lapse == Some(OnLapse::Resolve) {
+                return Some((format!("{section}.on_lapse"), "resolve", "unknown"));
+            }
+            let checks = replay_check == Some(ReplayCheck::Resolver);
+            checks.then(|| (format!("{section}.replay_check"), "resolver", "never"))
+        };
+        let RuleSettings { on_lapse, replay_check, .. } = &self.defaults;
+        let defaults = asks("defaults".into(), *on_lapse, *replay_check);
+        let mut operations = self.operations.iter().enumerate();
+        defaults.or_else(|| {
+            operations.find_map(|(number, Operation { on_lapse, replay_check, .. })| {
+                asks(format!("operations[{number}]"), *on_lapse, *replay_check)
+            })
+        })
     }
 }
 
@@ -776,6 +786,11 @@ mod tests {
         assert!(resolving.starts_with("defaults.on_lapse: ") && resolving.contains("[resolver]"));
         let own = "[[operations]]\nroute = \"/a\"\non_lapse = \"resolve\"";
         assert!(error(own).starts_with("operations[0].on_lapse: "));
+        let checking = error("[defaults]\nreplay_check = \"resolver\"");
+        assert!(checking.starts_with("defaults.replay_check: \"resolver\" needs a [resolver]"));
+        let own = "[[operations]]\nroute = \"/a\"\nreplay_check = \"resolver\"";
+        assert!(error(own).starts_with("operations[0].replay_check: "));
+        assert!(error("[defaults]\nreplay_check = \"always\"").contains("always"));
         assert!(error("[resolver]").contains("either [resolver.http] or [resolver.sql]"));
         let address = |url| error(&format!("[resolver.http]\nurl = \"{url}\""));
         assert!(address("payments/{operation}").contains("begins with /"));

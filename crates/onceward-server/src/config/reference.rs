@@ -123,6 +123,7 @@ mod tests {
             rules.ttl = Some(std::time::Duration::from_secs(24 * 3600));
             rules.lease = Some(std::time::Duration::from_secs(30));
             rules.retry_after = Some(std::time::Duration::from_secs(1));
+            rules.replay_check = Some(onceward_core::ReplayCheck::Never);
             rules.on_lapse = Some(onceward_core::OnLapse::Unknown);
             rules.expiry = Some(onceward_core::Expiry::Forget);
             rules

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onceward_core::{Engine, InvalidPolicy, MemoryStore};
+use async_trait::async_trait;
+use onceward_core::{
+    BoxError, Engine, Finding, InvalidPolicy, MemoryStore, Record, Recovery, Resolver, Verdict,
+};
 use onceward_http::{InvalidLayer, Onceward};
 
 use super::{Config, ConfigError, Operation, RuleSettings, Seconds};
@@ -38,7 +41,12 @@ impl Config {
     /// Checks the rules of each operation as the layer does, which does not know where they are
     /// set.
     pub(crate) fn check_rules(&self) -> Result<(), ConfigError> {
-        let engine = Engine::builder(Arc::new(MemoryStore::new())).build();
+        let store = Arc::new(MemoryStore::new());
+        let mut engine = Engine::builder(store.clone());
+        if self.resolver.is_some() {
+            engine = engine.recovery(Recovery::new(store, Arc::new(NotAsked)));
+        }
+        let engine = engine.build();
         let layer = || Onceward::layer(engine.clone()).single_tenant();
         if self.protect_others {
             let built = layer().others(self.defaults.rules()).build();
@@ -53,6 +61,16 @@ impl Config {
             built.map_err(|error| Context { section, own }.explain(&error))?;
         }
         Ok(())
+    }
+}
+
+/// Stands for the configured resolver: the rules need one, and ask nothing while they are checked.
+struct NotAsked;
+
+#[async_trait]
+impl Resolver for NotAsked {
+    async fn resolve(&self, _: &Record) -> Result<Finding, BoxError> {
+        Ok(Verdict::StillUnknown.into())
     }
 }
 

@@ -5,7 +5,7 @@
 //! here has a type of its own.
 
 use http::StatusCode;
-use onceward_core::{Expiry, KnownReference, OnLapse};
+use onceward_core::{Expiry, KnownReference, OnLapse, ReplayCheck};
 use onceward_http::{
     CompletionLost, FingerprintRules, InProgress, KeyFormat, KeyFrom, KeyRules, KeySyntax, Mode,
     Outcomes, ReferenceFrom, ReferenceRules, ReplayRules, ReplayStatus, ResponseBody,
@@ -85,6 +85,8 @@ settings! {
     lease: Seconds,
     /// Rule for a claim whose lease has lapsed.
     on_lapse: OnLapse,
+    /// Whether the source of truth confirms an outcome before it is replayed.
+    replay_check: ReplayCheck,
     /// `Retry-After` of refusals that say to retry.
     retry_after: Seconds,
     /// Rule for a key after its `ttl`.
@@ -213,6 +215,7 @@ impl RuleSettings {
             expiry: self.expiry(),
             lease: self.lease.map(|it| it.0),
             on_lapse: self.on_lapse,
+            replay_check: self.replay_check,
             retry_after: self.retry_after.map(|it| it.0),
             ..base
         }

@@ -7,6 +7,7 @@ mod certificates;
 mod drain;
 mod loops;
 mod messages;
+mod replay_check;
 mod service;
 mod streams;
 mod targets;

@@ -164,7 +164,9 @@ impl Node {
             Ok(Begin::Execute(permit)) => self.execute(permit, request).await,
             Ok(Begin::Replay(replay)) => Answer::Replay(read(&replay.outcome.bytes)),
             Ok(Begin::Reject(Rejection::Running { .. })) => Answer::Running,
-            Ok(Begin::Reject(Rejection::Unknown { .. })) => Answer::Unknown,
+            Ok(Begin::Reject(Rejection::Unknown { .. } | Rejection::Contradicted { .. })) => {
+                Answer::Unknown
+            }
             Ok(Begin::Reject(Rejection::Mismatch { .. } | Rejection::ReferenceTaken { .. })) => {
                 Answer::Mismatch
             }

@@ -337,6 +337,7 @@ impl Guard {
             }
             Rejection::ReferenceTaken { .. } => Problem::new(409, "BUSINESS_REFERENCE_TAKEN"),
             Rejection::Unknown { .. } => Problem::new(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"),
+            Rejection::Contradicted { .. } => Problem::new(409, "IDEMPOTENCY_OUTCOME_CONTRADICTED"),
             Rejection::Expired => Problem::new(409, "IDEMPOTENCY_KEY_EXPIRED"),
         })
     }
