@@ -4,15 +4,19 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use onceward_core::{Clock as _, Disposition, OnLapse, SystemAmbient};
+use onceward_core::{Clock as _, Disposition, OnLapse, ReplayCheck, SystemAmbient};
 use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
+<<<<<<< HEAD
 use super::{
     Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Scope, ScopeSource, Seconds,
     Store, StoreKind, Unnamed, Upstream,
 };
+=======
+use super::{Config, QuotaLimits, Resolver, ScopeSource, Seconds, Store, StoreKind};
+>>>>>>> rules
 
 /// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -347,6 +351,14 @@ fn rule_warnings(rules: &RuleSettings, own: &RuleSettings, config: &Config) -> V
         );
         warn("retry_after", own.retry_after.is_some(), why);
     }
+    if rules.replay_check == Some(ReplayCheck::Resolver)
+        && rules.reference.is_none()
+        && config.resolver.as_ref().is_some_and(Resolver::asks_by_reference)
+    {
+        let why = "the [resolver] asks with {reference}, and there is no reference, so each retry \
+                   gets 503; set reference, or let the resolver ask with {operation}";
+        warn("replay_check", own.replay_check.is_some(), why.into());
+    }
     if let Some(status) = released_error(rules) {
         let why = format!(
             "{status} frees the key, so a retry runs again although the first request may have \
@@ -409,6 +421,17 @@ mod tests {
             "[scope]\ncaller = { fixed = \"shop\" }\n[defaults]\nkey_format = \"uuid\"\n";
         let guessable = format!("{guessable}{operations}key_format = \"any\"");
         assert_eq!(warned(&guessable), ["operations[1].key_min (/b)"]);
+    }
+
+    #[test]
+    fn a_check_before_replays_is_wise_with_what_its_resolver_asks_with() {
+        let checked = "[defaults]\nreplay_check = \"resolver\"\n";
+        for (more, url) in
+            [("", "/p/{operation}"), ("reference = { header = \"x-ref\" }\n", "/p/{reference}")]
+        {
+            let text = format!("{checked}{more}[resolver.http]\nurl = \"{url}\"");
+            assert_eq!(warned(&text), [""; 0], "{url}");
+        }
     }
 
     #[test]
@@ -490,6 +513,10 @@ mod tests {
             ("[defaults]\nttl = \"1h\"", "defaults.ttl"),
             ("[defaults]\nlease = \"10s\"", "defaults.lease"),
             ("[defaults]\nretry_after = \"61s\"", "defaults.retry_after"),
+            (
+                "[defaults]\nreplay_check = \"resolver\"\n[resolver.http]\nurl = \"/p/{reference}\"",
+                "defaults.replay_check",
+            ),
             ("[defaults]\nmode = \"shadow\"", "defaults.mode"),
             ("[defaults]\nstore_down = \"open\"", "defaults.store_down"),
             ("[[operations]]\nroute = \"/a\"\nttl = \"1h\"", "operations[0].ttl (/a)"),

@@ -2,7 +2,7 @@
 //! it is asked.
 
 use http::Uri;
-use onceward_core::{ReconcilerSettings, Template};
+use onceward_core::{Placeholder, ReconcilerSettings, Template};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
@@ -136,6 +136,12 @@ impl Resolver {
             }
             _ => Ok(()),
         }
+    }
+
+    /// True if a question needs the operation's business reference.
+    pub(super) fn asks_by_reference(&self) -> bool {
+        let unknown = |about| (about != Placeholder::Reference).then(String::new);
+        self.templates().any(|(_, template)| template.0.fill(unknown).is_none())
     }
 
     fn templates(&self) -> impl Iterator<Item = (&'static str, &TemplateSetting)> {

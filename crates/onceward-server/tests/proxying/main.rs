@@ -9,6 +9,7 @@ mod loops;
 mod messages;
 mod regions;
 mod relay;
+mod replay_check;
 mod scope;
 mod service;
 mod streams;
