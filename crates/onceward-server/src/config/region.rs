@@ -265,11 +265,10 @@ impl Config {
                  the other regions among them",
             );
         }
-        if region.unnamed == Unnamed::Here {
+        if region.unnamed != Unnamed::Refuse {
             return invalid(
-                "region.unnamed: \"here\" with a header as region.of_key: an attempt without the \
-                 header would be executed in each region that it reaches; use \"refuse\", or \
-                 { home = \"…\" } with one region for all gateways",
+                "region.unnamed: with a header as region.of_key, one attempt can have the header and \
+                 the next one not, and both would be executed, in two regions; use \"refuse\"",
             );
         }
         Ok(())
@@ -388,7 +387,11 @@ mod tests {
             (header.into(), "region.of_key: a header with the home region counts only from"),
             (
                 format!("{header}unnamed = \"here\"\n{trusted}"),
-                "region.unnamed: \"here\" with a header as region.of_key",
+                "region.unnamed: with a header as region.of_key",
+            ),
+            (
+                format!("{header}unnamed = {{ home = \"eu\" }}\n{trusted}"),
+                "region.unnamed: with a header as region.of_key",
             ),
             (
                 format!("{EU}others = \"forward\"\n{US}{mutual}"),

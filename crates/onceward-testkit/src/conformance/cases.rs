@@ -872,7 +872,9 @@ async fn exported(rig: &Rig<'_>) -> Vec<Record> {
     let retained = completed.state.retained().expect("it is settled");
     let later = |duration| Retained { tombstone_until: retained.until + duration, ..retained };
     let named = outcome("no").with_resource("payment", "pay_789 \u{1f4b6}");
-    let scope = Rig::scope("tenant").with_region("eu").unwrap().with_parent("cart-1").unwrap();
+    // As in shadow mode: no request can name this region, and records of it can be read.
+    let scope = Rig::scope("tenant").with_restored_region("onceward:shadow").unwrap();
+    let scope = scope.with_parent("cart-1").unwrap();
     let other = |state| Record { state, ..running.clone() };
     let unknown = Record {
         key: Some(Key::new("kept").unwrap()),
