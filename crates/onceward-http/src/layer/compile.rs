@@ -3,15 +3,10 @@
 use std::time::Duration;
 
 use http::Method;
-<<<<<<< HEAD
 use http::header::HeaderName;
 use onceward_core::{
     Engine, InvalidPolicy, OnLapse, Policy, PolicyBuilder, ReplayCheck, SCOPE_PART_BYTES_MAX,
     ScopePart,
-=======
-use onceward_core::{
-    Engine, InvalidPolicy, OnLapse, PolicyBuilder, ReplayCheck, SCOPE_PART_BYTES_MAX,
->>>>>>> rules
 };
 
 use super::operation::Operation;
@@ -93,37 +88,6 @@ fn engine_for(rules: &Rules, engine: &Engine) -> Result<Engine, InvalidLayer> {
     if engine.policy().replay_check() == ReplayCheck::Resolver && !engine.has_recovery() {
         return Err(InvalidLayer::NoResolver);
     }
-<<<<<<< HEAD
-=======
-    if let Some(ttl) = rules.reference.as_ref().and_then(|reference| reference.ttl) {
-        policy = policy.reference_retention(ttl);
-    }
-    if let Some(expiry) = rules.expiry {
-        policy = policy.expiry(expiry);
-    }
-    if let Some(lease) = rules.lease {
-        policy = policy.lease(lease);
-    }
-    let on_lapse = rules.on_lapse.unwrap_or(engine.policy().on_lapse());
-    policy = policy.on_lapse(on_lapse);
-    if let Some(delay) = rules.retry_after {
-        policy = policy.retry_after(delay);
-    }
-    if let Some(check) = rules.replay_check {
-        policy = policy.replay_check(check);
-    }
-    policy = match rules.in_progress {
-        InProgress::Wait(longest) => policy.wait(longest),
-        InProgress::Reject | InProgress::Accepted => policy.wait(Duration::ZERO),
-    };
-    if rules.mode == Mode::Shadow {
-        policy = shadowing(policy, on_lapse);
-    }
-    let engine = engine.with_policy(policy.build()?);
-    if engine.policy().replay_check() == ReplayCheck::Resolver && !engine.has_recovery() {
-        return Err(InvalidLayer::NoResolver);
-    }
->>>>>>> rules
     match rules.retry_after {
         Some(delay) => check_retry_after(delay, engine.policy().retention().keep).map(|()| engine),
         None => Ok(engine),

@@ -97,11 +97,7 @@ impl Row {
 
 impl Code {
     /// All codes, in the order of `docs/errors.md`.
-<<<<<<< HEAD
     pub const ALL: [Code; 25] = [
-=======
-    pub const ALL: [Code; 22] = [
->>>>>>> rules
         Self::MissingKey,
         Self::InvalidKey,
         Self::InvalidTenant,

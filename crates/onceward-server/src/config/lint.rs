@@ -9,14 +9,10 @@ use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
-<<<<<<< HEAD
 use super::{
-    Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Scope, ScopeSource, Seconds,
-    Store, StoreKind, Unnamed, Upstream,
+    Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Resolver, Scope, ScopeSource,
+    Seconds, Store, StoreKind, Unnamed, Upstream,
 };
-=======
-use super::{Config, QuotaLimits, Resolver, ScopeSource, Seconds, Store, StoreKind};
->>>>>>> rules
 
 /// A setting that is valid and may do harm.
 #[derive(Debug, Clone, PartialEq, Eq)]

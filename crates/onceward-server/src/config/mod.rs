@@ -635,32 +635,6 @@ impl Config {
         let asks = |section: String, on_lapse, replay_check| {
             if on_lapse == Some(OnLapse::Resolve) {
                 return Some((format!("{section}.on_lapse"), "resolve", "unknown"));
-<<<<<<< HEAD
-=======
-            }
-            let checks = replay_check == Some(ReplayCheck::Resolver);
-            checks.then(|| (format!("{section}.replay_check"), "resolver", "never"))
-        };
-        let RuleSettings { on_lapse, replay_check, .. } = &self.defaults;
-        let defaults = asks("defaults".into(), *on_lapse, *replay_check);
-        let mut operations = self.operations.iter().enumerate();
-        defaults.or_else(|| {
-            operations.find_map(|(number, Operation { on_lapse, replay_check, .. })| {
-                asks(format!("operations[{number}]"), *on_lapse, *replay_check)
-            })
-        })
-    }
-}
-
-impl Scope {
-    fn check(&self) -> Result<(), ConfigError> {
-        let sources = [("tenant", &self.tenant), ("caller", &self.caller)];
-        for (name, source) in sources {
-            if matches!(source, Some(ScopeSource::Claim(_))) && self.jwt.is_none() {
-                return invalid(format!(
-                    "scope.{name}: a claim needs [scope.jwt], which verifies tokens"
-                ));
->>>>>>> rules
             }
             let checks = replay_check == Some(ReplayCheck::Resolver);
             checks.then(|| (format!("{section}.replay_check"), "resolver", "never"))
