@@ -93,7 +93,7 @@ impl RecordView {
             tenant: scope.tenant().to_owned(),
             caller: scope.caller().to_owned(),
             operation: scope.operation().to_owned(),
-            path: record.path.as_ref().map(|path| path.to_string()),
+            path: record.path.as_ref().map(ToString::to_string),
             api_version: text(scope.api_version()),
             parent: text(scope.parent()),
             region: text(scope.region()),
