@@ -117,7 +117,7 @@ impl Recovery {
             tokio::spawn(async move {
                 let verdict = this.ask_before_replay(id, operation).await;
                 drop(open); // Later retries ask again: what was true may have changed.
-                let _nobody_may_wait = sender.send(verdict);
+                let _waiters_may_be_gone = sender.send(verdict);
             });
         }
         question.await.unwrap_or(ReplayVerdict::Unconfirmed)
@@ -180,7 +180,7 @@ impl Recovery {
         };
         if let Some(occurrences) = self.resolver.failures.occurred() {
             log_operation!(WARN, LogSubject::of_record(record), {
-                by, state = "completed", reason = %why, occurrences,
+                by, state = "completed", reason = why.to_string(), occurrences,
             }, "a replay could not be confirmed");
         }
         ReplayVerdict::Unconfirmed
