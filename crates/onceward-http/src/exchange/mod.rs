@@ -126,7 +126,7 @@ impl Exchange {
                     permit.add_extensions(intent, &mut head.extensions);
                     let request = Request::from_parts(head, body.into_body());
                     match self.to_store(handle(inner, request).await) {
-                        Ok(to_store) => Ok(self.store(permit, to_store, usage, logged).await),
+                        Ok(response) => Ok(self.store(permit, response, usage, logged).await),
                         Err(not_stored) => self.settle(permit, not_stored, logged).await,
                     }
                 }

@@ -26,12 +26,12 @@ use crate::response::{TAG, encode_head, stored_outcome};
 use crate::rules::{CompletionLost, Fate, ResponseBody};
 
 impl Exchange {
-    /// Returns the response if it is to be stored, by the handler's own word or by the rules, and
-    /// whether its body is.
+    /// Returns the response if it is to be stored, by the handler's own word or by the rules. One
+    /// that is stored without its body has its fate as an extension.
     pub(super) fn to_store<R, E>(
         &self,
         handled: Handled<R, E>,
-    ) -> Result<(Response<R>, ResponseBody), NotStored<R, E>> {
+    ) -> Result<Response<R>, NotStored<R, E>> {
         let mut response = match handled {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(NotStored::Error(error)),
@@ -39,8 +39,11 @@ impl Exchange {
         };
         let stated = take_fate(&mut response, &self.rules().outcomes);
         match stated.fate {
-            Fate::Final => Ok((response, self.rules().response_body)),
-            Fate::FinalHead => Ok((response, ResponseBody::Omit)),
+            Fate::Final => Ok(response),
+            Fate::FinalHead => {
+                response.extensions_mut().insert(Fate::FinalHead);
+                Ok(response)
+            }
             Fate::NothingHappened => Err(NotStored::Response(WithoutOutcome::Release, response)),
             Fate::Unknown => {
                 let cause = Box::new(stated.unknown_cause(&response));
@@ -79,7 +82,7 @@ impl Exchange {
     pub(super) fn store<R>(
         &self,
         permit: RunPermit,
-        (response, stored_body): (Response<R>, ResponseBody),
+        response: Response<R>,
         usage: Option<Usage>,
         logged: LoggedIntent,
     ) -> impl Future<Output = Response<Body<R>>>
@@ -92,9 +95,7 @@ impl Exchange {
             let rules = self.rules();
             let limit = if is_endless(&head) { 0 } else { rules.response_max_bytes };
             let (outcome, body) = match buffer(body, limit).await {
-                Buffered::Whole(whole) => {
-                    (self.outcome(&head, &whole, stored_body), whole.into_body())
-                }
+                Buffered::Whole(whole) => (self.outcome(&head, &whole), whole.into_body()),
                 Buffered::TooLarge { read, rest } => {
                     let summary = Outcome::omitted(TAG, encode_head(&head, rules));
                     (summary.with_status(head.status.as_u16()), Body::resumed(read, rest))
@@ -259,10 +260,14 @@ impl Exchange {
             .retry_after(self.policy().retry_after())
     }
 
-    fn outcome(&self, head: &response::Parts, whole: &Whole, stored: ResponseBody) -> Outcome {
+    fn outcome(&self, head: &response::Parts, whole: &Whole) -> Outcome {
         let rules = self.rules();
+        let body = match head.extensions.get() {
+            Some(Fate::FinalHead) => ResponseBody::Omit,
+            _ => rules.response_body,
+        };
         let outcome = match head.extensions.get::<Sensitive>() {
-            None => stored_outcome(head, whole, rules, stored),
+            None => stored_outcome(head, whole, rules, body),
             Some(Sensitive(resource)) => {
                 let outcome = Outcome::reference(TAG, encode_head(head, rules));
                 let outcome = outcome.with_status(head.status.as_u16());

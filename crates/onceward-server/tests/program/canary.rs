@@ -37,7 +37,7 @@ struct Run {
 
 impl Run {
     fn new(sealed: bool) -> Self {
-        Self::before(&RecordingServer::open(), sealed, |gateway, output| requests(gateway, output))
+        Self::before(&RecordingServer::open(), sealed, requests)
     }
 
     /// Runs in front of a service, with requests of clients.
