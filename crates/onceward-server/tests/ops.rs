@@ -23,7 +23,13 @@ const TABLE: &str = include_str!("../../../docs/metrics.md");
 
 /// True for a name of Onceward's metrics.
 fn is_ours(word: &str) -> bool {
-    let prefixes = ["idempotency_", "onceward_store", "onceward_cleanup", "onceward_record"];
+    let prefixes = [
+        "idempotency_",
+        "onceward_archived",
+        "onceward_store",
+        "onceward_cleanup",
+        "onceward_record",
+    ];
     prefixes.iter().any(|it| word.starts_with(it))
 }
 
