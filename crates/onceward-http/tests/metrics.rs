@@ -106,6 +106,7 @@ async fn series_start_at_zero_when_the_layer_is_built() {
         r#"idempotency_shadow_mismatch_total{operation="tried",part="body"} 0"#,
         r#"idempotency_record_age_seconds{state="unknown"} 0"#,
         "onceward_cleanup_overdue_seconds 0",
+        "onceward_archived_total 0",
     ]);
     assert!(!scraped.text().contains(r#"claim_total{operation="tried""#));
 }
@@ -492,6 +493,21 @@ async fn a_cleanup_is_overdue_until_a_round_is_complete() {
     let settings = SweeperSettings { every: Duration::from_millis(1), ..Default::default() };
     let sweeper = Sweeper::new(Arc::new(MemoryStore::new()), Arc::new(SystemAmbient::new()));
     drop(sweeper.settings(settings).report(report));
+}
+
+#[tokio::test]
+async fn archived_records_are_counted_and_a_round_without_an_archive_is_overdue() {
+    let scraped = Scraped::new();
+    let engine = Engine::new(Arc::new(MemoryStore::new()));
+    let report = scraped.metrics.sweeper_report(Duration::from_millis(1));
+    scraped.metrics.count_archived(40);
+    scraped.metrics.count_archived(2);
+    scraped.has(&["onceward_archived_total 42"]);
+    std::thread::sleep(Duration::from_millis(1_101));
+    let full = onceward_core::ArchiveError::new("no space left on device");
+    report(&SweeperRound::NotArchived(full.into()));
+    scraped.metrics.refresh(&engine);
+    scraped.has(&["onceward_cleanup_overdue_seconds 1"]);
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ const TABLE: &str = include_str!("../../../docs/metrics.md");
 fn is_ours(word: &str) -> bool {
     let prefixes = [
         "idempotency_",
+        "onceward_archived",
         "onceward_store",
         "onceward_cleanup",
         "onceward_record",

@@ -214,7 +214,8 @@ impl DayFile {
 /// The path from the root: the working directory of a process may change.
 fn absolute(path: &Path) -> Result<PathBuf, OpenError> {
     let failed = |error: io::Error| OpenError { path: path.to_owned(), why: error.to_string() };
-    Ok(env::current_dir().map_err(failed)?.join(path))
+    // Collected without `.`, for messages.
+    Ok(env::current_dir().map_err(failed)?.join(path).components().collect())
 }
 
 /// Writes, syncs and removes a file.

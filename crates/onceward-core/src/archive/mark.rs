@@ -1,16 +1,17 @@
 //! A record of the store itself, which tells every process that expired records are archived.
+//!
+//! Its fingerprint tells so. It has no outcome, so no sealing key is needed to read it, and those of
+//! its time may be gone.
 
 use std::time::Duration;
 
 use crate::clock::{Ambient, SystemAmbient};
 use crate::intent::{Fingerprint, Identity, OperationId, RecordId, Scope, Sketch};
-use crate::record::{Fence, Outcome, OwnerToken, Record, Retained, State, Tag};
+use crate::record::{Fence, OwnerToken, Record, Retained, State};
 use crate::store::{StoreAdmin, StoreError};
 
 /// Longer than any record is kept.
 const KEEP: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
-
-const TAG: Tag = Tag::from_static("archived/v1");
 
 /// The id of the mark. Without a secret, so that all processes use the same record, whatever their
 /// identity.
@@ -18,10 +19,18 @@ fn id() -> RecordId {
     Identity::unkeyed().internal_id("archive", "")
 }
 
+fn fingerprint(archived: bool) -> Fingerprint {
+    let part: &[u8] = if archived { b"archived" } else { b"not archived" };
+    Fingerprint::of_parts(&[part])
+}
+
+fn is_archived(mark: &Record) -> bool {
+    mark.fingerprint == fingerprint(true)
+}
+
 /// Returns whether records of this store are archived.
 pub(super) async fn is_set(store: &dyn StoreAdmin) -> Result<bool, StoreError> {
-    let mark = store.get(&id()).await?;
-    Ok(mark.is_some_and(|mark| matches!(mark.state, State::Completed { .. })))
+    Ok(store.get(&id()).await?.as_ref().is_some_and(is_archived))
 }
 
 /// Sets or removes the mark, unless it is so already.
@@ -29,7 +38,6 @@ pub(super) async fn is_set(store: &dyn StoreAdmin) -> Result<bool, StoreError> {
 /// A record is replaced only by a later one, so of two processes that disagree the later one wins.
 pub(super) async fn set(store: &dyn StoreAdmin, archived: bool) -> Result<(), StoreError> {
     let before = store.get(&id()).await?;
-    let is_archived = |mark: &Record| matches!(mark.state, State::Completed { .. });
     if before.as_ref().is_some_and(is_archived) == archived {
         return Ok(());
     }
@@ -48,13 +56,10 @@ fn mark(archived: bool, above: u64) -> Record {
         operation: OperationId::draw(&ambient, &id()),
         scope: Scope::internal("archive"),
         key: None,
-        fingerprint: Fingerprint::of_parts(&[]),
+        fingerprint: fingerprint(archived),
         sketch: Sketch::default(),
         path: None,
-        state: match archived {
-            true => State::Completed { outcome: Outcome::omitted(TAG, ""), retained },
-            false => State::Released { retained },
-        },
+        state: State::Released { retained },
         owner: OwnerToken::draw(&ambient as &dyn Ambient),
         fence: Fence((above + 1).max(now.as_millis())),
         attempts: 1,

@@ -52,6 +52,11 @@ impl Purger {
         Ok(())
     }
 
+    /// True if this process has an archive.
+    pub const fn archives(&self) -> bool {
+        matches!(self.archiving, Archiving::To(_))
+    }
+
     /// Returns whether expired records stay until they are archived, by this process or another.
     /// Then no claim may replace them: see
     /// [`PolicyBuilder::keep_expired`](crate::PolicyBuilder::keep_expired).

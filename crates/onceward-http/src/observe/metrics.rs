@@ -60,6 +60,7 @@ pub struct Metrics {
     operations: RwLock<HashMap<Box<str>, Arc<OperationMetrics>>>,
     ages: Family<Vec<(&'static str, String)>, Gauge>,
     cleanup_overdue: Gauge,
+    archived: Counter,
     /// Time at which the sweeper's next complete round is due; `None` without a sweeper.
     cleanup_due: Mutex<Option<Instant>>,
 }
@@ -288,11 +289,15 @@ impl Metrics {
         registry.register("idempotency_record_age_seconds", help, Family::clone(&ages));
         let help = "Time since a complete round of the sweeper was due";
         registry.register("onceward_cleanup_overdue_seconds", help, cleanup_overdue.clone());
+        let archived = Counter::default();
+        let help = "Expired records written to the archive";
+        registry.register("onceward_archived", help, archived.clone());
         let metrics = Self {
             families,
             operations: RwLock::default(),
             ages,
             cleanup_overdue,
+            archived,
             cleanup_due: Mutex::default(),
         };
         metrics.set_oldest_unknown(Duration::ZERO);
@@ -339,6 +344,12 @@ impl Metrics {
             }
             round.log();
         }
+    }
+
+    /// Counts records that were written to the archive, for
+    /// [`Purger::archived`](onceward_core::Purger::archived).
+    pub fn count_archived(&self, records: u64) {
+        self.archived.inc_by(records);
     }
 
     /// Counts the result of a question about an unknown operation.

@@ -12,7 +12,9 @@
 //! | `routes`, `json_object` | the HTTP API over the service, and its OpenAPI document |
 //! | `monitoring` | `/live`, `/ready` and `/metrics` |
 //! | `reply` | stored HTTP replies, shown and written by operators |
+//! | `archive_line` | expired records as lines of the archive |
 
+mod archive_line;
 mod client;
 mod decisions;
 mod invalidation;
@@ -29,6 +31,7 @@ use async_trait::async_trait;
 
 use crate::api::{ApiProblem, RecordRef};
 
+pub(crate) use archive_line::archive_line;
 pub(crate) use client::AdminClient;
 pub(crate) use invalidation::without_outcome;
 pub(crate) use monitoring::Monitoring;

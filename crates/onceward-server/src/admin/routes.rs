@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
 use http::request::Parts;
-use onceward_core::{Identity, RecoveryObserver};
+use onceward_core::{Identity, Purger, RecoveryObserver};
 use onceward_stores::SharedStore;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
@@ -35,6 +35,7 @@ const REQUEST_BYTES_MAX: usize = 32 << 20;
 pub(crate) struct AdminRoutes {
     pub(crate) store: SharedStore,
     pub(crate) identity: Identity,
+    pub(crate) purger: Purger,
     pub(crate) settings: CurrentApiSettings,
     pub(crate) recoveries: Arc<dyn RecoveryObserver>,
 }
@@ -81,8 +82,8 @@ impl FromRequestParts<AdminRoutes> for AdminService {
         let caller = routes.settings.caller(&parts.headers)?;
         let outcome_rules = routes.settings.outcome_rules();
         let (store, identity) = (Arc::clone(&routes.store), routes.identity.clone());
-        let recoveries = Arc::clone(&routes.recoveries);
-        Ok(Self::new(store, identity, outcome_rules, caller).observer(recoveries))
+        let (purger, recoveries) = (routes.purger.clone(), Arc::clone(&routes.recoveries));
+        Ok(Self::new(store, identity, purger, outcome_rules, caller).observer(recoveries))
     }
 }
 
@@ -306,7 +307,8 @@ async fn invalidate_cache(
 
 /// Remove a batch of expired records. Send the request again while `more` is true.
 ///
-/// Running and unknown records and unexpired decisions are never removed.
+/// Running and unknown records and unexpired decisions are never removed. If the store has an
+/// archive, the records are written to it first.
 #[utoipa::path(
     post,
     path = "/v1/purge",

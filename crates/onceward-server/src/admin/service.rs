@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use http::StatusCode;
 use onceward_core::{
     Clock, DecisionLog, INTERNAL_TENANT, Identity, Key, LoggedDecision, OperationId, Outcome,
-    Query, Record, RecoveryObserver, Scope, State, StateName, StoreError, StoreErrorKind,
-    SystemAmbient, Timestamp,
+    PurgeError, Purger, Query, Record, RecoveryObserver, Scope, State, StateName, StoreError,
+    StoreErrorKind, SystemAmbient, Timestamp,
 };
 use onceward_stores::SharedStore;
 
@@ -34,20 +34,23 @@ pub(crate) struct AdminService {
     pub(super) outcome_rules: Arc<OutcomeRules>,
     pub(super) caller: Arc<Caller>,
     pub(super) observer: Option<Arc<dyn RecoveryObserver>>,
+    purger: Purger,
     clock: Arc<SystemAmbient>,
 }
 
 impl AdminService {
-    /// The API of `caller` at a store. `identity` is the one that the engines on the store use.
+    /// The API of `caller` at a store. `identity` is the one that the engines on the store use, and
+    /// `purger` removes its expired records.
     pub(crate) fn new(
         store: SharedStore,
         identity: Identity,
+        purger: Purger,
         outcome_rules: Arc<OutcomeRules>,
         caller: Arc<Caller>,
     ) -> Self {
         let decisions = DecisionLog::new(Arc::clone(&store), identity.clone());
         let clock = Arc::new(SystemAmbient::new());
-        Self { store, identity, decisions, outcome_rules, caller, observer: None, clock }
+        Self { store, identity, decisions, outcome_rules, caller, observer: None, purger, clock }
     }
 
     /// Reports decisions, for metrics.
@@ -238,7 +241,7 @@ impl AdminApi for AdminService {
         self.caller.must_be(Role::Operator)?;
         self.must_see_all_tenants()?;
         let limit = page_size(request.limit.or(Some(PAGE_MAX)))?;
-        Ok(self.store.purge(limit).await.map_err(store_problem)?.into())
+        Ok(self.purger.purge(limit).await.map_err(not_purged)?.into())
     }
 
     async fn accept_loss(&self, request: &AcceptLoss) -> Result<AcceptLossDone, ApiProblem> {
@@ -283,6 +286,28 @@ pub(super) fn store_problem(error: StoreError) -> ApiProblem {
         "The record exists. It is damaged, of a newer release, or sealed with a key that is not \
          configured. `onceward store verify` lists such records.",
     )
+}
+
+/// Why expired records were not removed. Those of earlier calls are.
+fn not_purged(error: PurgeError) -> ApiProblem {
+    match error {
+        PurgeError::Store(error) => store_problem(error),
+        PurgeError::Archive(error) => {
+            tracing::error!(%error, "expired records are not archived, so they are not removed");
+            let title = "The archive cannot be written";
+            ApiProblem::new(StatusCode::SERVICE_UNAVAILABLE, "ARCHIVE_NOT_WRITTEN", title)
+                .detail(format!("Nothing was removed. {error}"))
+                .retryable()
+        }
+        _ => {
+            let title = "No archive is set";
+            ApiProblem::new(StatusCode::CONFLICT, "ARCHIVE_NEEDED", title).detail(
+                "Nothing was removed: expired records of this store are archived first. Give \
+                 --config FILE with store.archive, or ask a gateway that has it with --admin URL. To \
+                 remove them without an archive, set store.archive = \"off\".",
+            )
+        }
+    }
 }
 
 pub(super) fn not_found(record_ref: &RecordRef) -> ApiProblem {

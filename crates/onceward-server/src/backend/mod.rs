@@ -3,16 +3,19 @@
 //! | file | contents |
 //! |---|---|
 //! | `open` | opens the store, with its sealing keys |
+//! | `archive` | the archive of expired records |
 //! | `probe` | health and record counts of the store |
 
+mod archive;
 mod open;
 mod probe;
 
 use std::sync::Arc;
 
 use onceward_core::{
-    DecisionLog, Engine, Identity, MeteredStore, Reconciler, ReconcilerRound, ReconcilerSettings,
-    Recovery, Sweeper, SweeperSettings, SystemAmbient,
+    Archiving, DecisionLog, Engine, Identity, InvalidPolicy, MeteredStore, Policy, PurgeError,
+    Purger, Reconciler, ReconcilerRound, ReconcilerSettings, Recovery, Sweeper, SweeperSettings,
+    SystemAmbient,
 };
 use onceward_stores::SharedStore;
 
@@ -20,6 +23,8 @@ use crate::config::{self, Config, NotSet, StoreKind};
 use crate::resolver::{self, ConfiguredResolver, ResolverError};
 use crate::telemetry::Metrics;
 
+use archive::open_archiving;
+pub(crate) use archive::{ArchiveLine, archiving};
 pub(crate) use open::OpenError;
 pub(crate) use open::{check, directory, identity, open, open_for_command, open_sealed};
 pub(crate) use probe::{Readiness, StoreProbe};
@@ -29,6 +34,8 @@ pub(crate) struct Backend {
     pub(crate) store: SharedStore,
     pub(crate) engine: Engine,
     pub(crate) identity: Identity,
+    /// Removes expired records, and archives them before if that is set.
+    pub(crate) purger: Purger,
     /// Resolves operations whose outcome is unknown.
     pub(crate) resolver: Option<Arc<ConfiguredResolver>>,
     recovery: Option<Recovery>,
@@ -48,24 +55,52 @@ pub enum BackendError {
     /// The resolver cannot be set up.
     #[error(transparent)]
     Resolver(#[from] ResolverError),
+    /// Expired records cannot be archived.
+    #[error("store.archive: {0}")]
+    Archive(PurgeError),
+    /// The engine's policy is refused.
+    #[error(transparent)]
+    Policy(#[from] InvalidPolicy),
 }
 
 impl Backend {
-    /// Builds an engine on a store, and meters the store.
-    pub(crate) fn new(
+    /// Builds an engine on a store, meters the store, and opens its archive.
+    pub(crate) async fn open(
+        store: SharedStore,
+        config: &Config,
+        metrics: &Arc<Metrics>,
+        line: ArchiveLine,
+    ) -> Result<Self, BackendError> {
+        let store = metered(store, config, metrics);
+        let archiving = open_archiving(&config.store, line).await.map_err(OpenError::from)?;
+        let counted = Arc::clone(&metrics.requests);
+        let purger = Purger::new(store.clone(), archiving)
+            .archived(move |records| counted.count_archived(records));
+        let keeps_expired = keeps_expired(&purger).await?;
+        Self::new(store, purger, keeps_expired, config, metrics)
+    }
+
+    /// Builds an engine on a store for a check, which archives nothing.
+    pub(crate) fn unopened(
         store: SharedStore,
         config: &Config,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, BackendError> {
-        let settings = &config.store;
-        let name = match (&settings.cache, settings.url.kind()) {
-            (Some(_), _) => "tiered",
-            (None, kind) => kind.map_or("other", StoreKind::name),
-        };
-        let store: SharedStore = Arc::new(MeteredStore::new(store, name, metrics.store.clone()));
-        let identity = identity(settings)?;
+        let purger = Purger::new(store.clone(), Archiving::Unset);
+        Self::new(store, purger, false, config, metrics)
+    }
+
+    fn new(
+        store: SharedStore,
+        purger: Purger,
+        keeps_expired: bool,
+        config: &Config,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Self, BackendError> {
+        let identity = identity(&config.store)?;
         let resolver = resolver::open(config, &identity)?;
-        let mut engine = Engine::builder(store.clone()).identity(identity.clone());
+        let policy = Policy::builder().keep_expired(keeps_expired).build()?;
+        let mut engine = Engine::builder(store.clone()).identity(identity.clone()).policy(policy);
         let recovery = resolver.as_ref().map(|resolver| {
             let decisions = DecisionLog::new(store.clone(), identity.clone());
             let recovery = Recovery::new(store.clone(), resolver.clone()).decisions(decisions);
@@ -77,7 +112,7 @@ impl Backend {
             engine = engine.recovery(recovery.clone());
         }
         let (engine, metrics) = (engine.build(), Arc::clone(metrics));
-        Ok(Self { store, engine, identity, resolver, recovery, metrics })
+        Ok(Self { store, engine, identity, purger, resolver, recovery, metrics })
     }
 
     /// Records the first use of the resolver, before anything is claimed. If the store fails, all
@@ -100,10 +135,39 @@ impl Backend {
     /// The sweeper of the store.
     pub(crate) fn sweeper(&self) -> Sweeper {
         let settings = SweeperSettings::default();
-        let sweeper = Sweeper::new(self.store.clone(), Arc::new(SystemAmbient::new()));
+        let sweeper = Sweeper::of(self.purger.clone(), Arc::new(SystemAmbient::new()));
         let report = self.metrics.requests.sweeper_report(settings.every);
         sweeper.settings(settings).report(report)
     }
+}
+
+fn metered(store: SharedStore, config: &Config, metrics: &Metrics) -> SharedStore {
+    let settings = &config.store;
+    let name = match (&settings.cache, settings.url.kind()) {
+        (Some(_), _) => "tiered",
+        (None, kind) => kind.map_or("other", StoreKind::name),
+    };
+    Arc::new(MeteredStore::new(store, name, metrics.store.clone()))
+}
+
+/// Tells the store whether its records are archived, and returns whether expired ones stay until
+/// they are. If the store fails, they do.
+async fn keeps_expired(purger: &Purger) -> Result<bool, BackendError> {
+    match purger.tell().await {
+        Ok(()) => {}
+        Err(PurgeError::Store(error)) => {
+            tracing::warn!(%error, "the store could not be told whether its records are archived yet");
+        }
+        Err(refused) => return Err(BackendError::Archive(refused)),
+    }
+    let keeps = purger.keeps_expired().await.unwrap_or(true);
+    if keeps && !purger.archives() {
+        tracing::error!(
+            "expired records of this store are archived before they are removed, and store.archive \
+             is not set here: this process removes none"
+        );
+    }
+    Ok(keeps)
 }
 
 /// Logs one round of the reconciler.

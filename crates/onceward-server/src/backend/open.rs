@@ -10,6 +10,7 @@ use onceward_stores::redis;
 use onceward_stores::sealed::{Keys, KeysError, SealedStore};
 use onceward_stores::{Connect, ConnectError, SharedStore, embedded};
 
+use super::archive::{self, ArchiveOpenError};
 use super::probe::log_health;
 use crate::config::{self, NotSet, StoreUrl, environment};
 use crate::error_chain::error_chain;
@@ -33,6 +34,9 @@ pub enum OpenError {
     /// The sealing keys cannot be read.
     #[error("sealing keys: {0}")]
     Keys(String),
+    /// The archive cannot be used.
+    #[error(transparent)]
+    Archive(#[from] ArchiveOpenError),
 }
 
 impl OpenError {
@@ -58,9 +62,10 @@ pub(crate) async fn open(settings: &config::Store) -> Result<SharedStore, OpenEr
     Ok(store)
 }
 
-/// Checks the settings and reads the sealing keys, without opening the store.
+/// Checks the settings and reads the sealing keys, without opening the store or its archive.
 pub(crate) fn check(settings: &config::Store) -> Result<(), OpenError> {
     keys(settings)?;
+    archive::check(settings)?;
     connect(settings).check().map_err(|error| open_error(settings, &error, ""))
 }
 

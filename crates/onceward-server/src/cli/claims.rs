@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::process::{Event, Signals, runtime};
 use super::service_manager::Notice;
-use crate::admin::{AdminRoutes, Monitoring};
+use crate::admin::{AdminRoutes, Monitoring, archive_line};
 use crate::api::{self, ApiSettings, CurrentApiSettings, OutcomeRules, Tokens};
 use crate::backend::{self, Backend, StoreProbe};
 use crate::claims::Claims;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> Result<(), Box<dyn Error>> {
         let lines = StartLines::new(&config.telemetry);
         let mut signals = Signals::new()?;
         let store = backend::open(&config.store).await?;
-        let backend = Backend::new(store, &config, &Metrics::new())?;
+        let backend = Backend::open(store, &config, &Metrics::new(), archive_line).await?;
         backend.register_resolver().await;
         let settings = CurrentApiSettings::new(ApiSettings {
             tokens: Tokens::read(&config.tokens)?,
@@ -111,8 +111,8 @@ fn admin(backend: &Backend, config: &Config, settings: CurrentApiSettings) -> Ro
         upstream: UpstreamHealth::default(),
     };
     let (store, identity) = (backend.store.clone(), backend.identity.clone());
-    let recoveries = backend.metrics.requests.clone();
-    let admin = AdminRoutes { store, identity, settings, recoveries };
+    let (purger, recoveries) = (backend.purger.clone(), backend.metrics.requests.clone());
+    let admin = AdminRoutes { store, identity, purger, settings, recoveries };
     monitoring.router().merge(admin.router())
 }
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use onceward_core::Purger;
 
 use super::Fallible;
 use super::failure::Failure;
-use crate::admin::{AdminApi, AdminClient, AdminService};
+use crate::admin::{AdminApi, AdminClient, AdminService, archive_line};
 use crate::api::{Caller, OutcomeRules};
 use crate::backend;
 use crate::config::{self, Config, StoreKind, StoreUrl, UpstreamUrl, environment};
@@ -119,7 +120,10 @@ impl StoreTarget {
         })?;
         let rules = Arc::new(OutcomeRules::of(config));
         let caller = Arc::new(Caller::at_the_store(user()));
-        Ok(Arc::new(AdminService::new(store, identity, rules, caller)))
+        // The archive is opened by a purge only.
+        let archiving = backend::archiving(&config.store, archive_line);
+        let purger = Purger::new(store.clone(), archiving);
+        Ok(Arc::new(AdminService::new(store, identity, purger, rules, caller)))
     }
 }
 

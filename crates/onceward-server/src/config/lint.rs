@@ -10,8 +10,8 @@ use onceward_http::{CompletionLost, KeyFormat, Mode, StoreDown};
 use super::rule_check::RuleSection;
 use super::rules::RuleSettings;
 use super::{
-    Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Resolver, Scope, ScopeSource,
-    Seconds, Store, StoreKind, Unnamed, Upstream,
+    ArchiveSetting, Config, DimensionSource, HomeSource, Others, QuotaLimits, Region, Resolver,
+    Scope, ScopeSource, Seconds, Store, StoreKind, Unnamed, Upstream,
 };
 
 /// A setting that is valid and may do harm.
@@ -46,6 +46,14 @@ pub fn lint(config: &Config) -> Vec<Warning> {
     };
     if let Some((setting, why)) = store_warning(&config.store) {
         warn(setting, why.into());
+    }
+    if keeps_plain_responses(&config.store) {
+        warn(
+            "store.archive",
+            "responses are archived without encryption and without an end, and may contain personal \
+             data; add ?outcomes=false, or seal them: store.sealing_keys_file"
+                .into(),
+        );
     }
     if config.scope.single_tenant {
         warn(
@@ -163,6 +171,13 @@ fn released_error(rules: &RuleSettings) -> Option<StatusCode> {
     let statuses = (500..600).filter_map(|code| StatusCode::from_u16(code).ok());
     let mut released = statuses.filter(|it| outcomes.disposition(*it) == Disposition::Release);
     released.next()
+}
+
+/// Returns whether responses are archived that are not sealed.
+fn keeps_plain_responses(store: &Store) -> bool {
+    let sealed = store.sealing_keys_file.is_some() || store.sealing_keys_env.is_some();
+    let archive = &store.archive;
+    matches!(archive, Some(ArchiveSetting::Directory { outcomes: true, .. })) && !sealed
 }
 
 fn store_warning(store: &Store) -> Option<(&'static str, &'static str)> {
@@ -399,6 +414,12 @@ mod tests {
     #[test]
     fn the_defaults_are_wise() {
         assert_eq!(warned(""), [""; 0]);
+        for archive in ["file:./archive?outcomes=false", "off"] {
+            let text = format!("[store]\narchive = \"{archive}\"");
+            assert_eq!(warned(&text), [""; 0], "{archive}");
+        }
+        let sealed = "[store]\narchive = \"file:./archive\"\nsealing_keys_file = \"keys\"";
+        assert_eq!(warned(sealed), [""; 0]);
         for url in ["redis://h", "redis-cluster://a,b", "postgres://h/d"] {
             let text = format!("[store]\nurl = \"{url}\"\nreplicas = true");
             assert_eq!(warned(&text), [""; 0], "{url}");
@@ -476,6 +497,7 @@ mod tests {
             ("[store]\nurl = \"memory:\"", "store.url"),
             ("[store]\nurl = \"memory:\"\nreplicas = true", "store.url"),
             ("[store]\nreplicas = true", "store.replicas"),
+            ("[store]\narchive = \"file:./archive\"", "store.archive"),
             (
                 "[store]\nurl = \"redis://h?timeout=9s\"\n[defaults]\nlease = \"25s\"",
                 "defaults.lease",

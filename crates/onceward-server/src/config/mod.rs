@@ -6,7 +6,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `mod` | the sections, and settings that contradict each other |
-//! | `claims`, `cors`, `region`, `resolver`, `role`, `scope` | sections and values of one feature |
+//! | `archive`, `claims`, `cors`, `region`, `resolver`, `role`, `scope` | sections and values of one feature |
 //! | `rules`, `rule_check` | the rules of operations; which of their settings is wrong |
 //! | `values`, `store_url` | single values; a store's URL, shown without its password |
 //! | `environment` | secrets in environment variables |
@@ -14,6 +14,7 @@
 //! | `loops` | an upstream that is the gateway itself |
 //! | `reference` | `reference.toml`, every setting with its default, and searching it |
 
+mod archive;
 mod changes;
 mod claims;
 mod cors;
@@ -37,6 +38,7 @@ use std::path::{Path, PathBuf};
 use onceward_core::{OnLapse, ReplayCheck};
 use serde::Deserialize;
 
+pub use archive::ArchiveSetting;
 pub use changes::changes;
 pub use claims::Claims;
 pub use cors::{Cors, Origin};
@@ -228,6 +230,8 @@ pub struct Store {
     /// Environment variable with the secret that record ids are derived with. Without a secret,
     /// anyone who reads the store can test guesses of keys.
     pub identity_secret_env: Option<String>,
+    /// Where expired records are kept before they are removed.
+    pub archive: Option<ArchiveSetting>,
     /// Several gateways share this store.
     pub replicas: bool,
 }
@@ -240,6 +244,7 @@ impl Default for Store {
             sealing_keys_file: None,
             sealing_keys_env: None,
             identity_secret_env: None,
+            archive: None,
             replicas: false,
         }
     }
@@ -248,6 +253,7 @@ impl Default for Store {
 impl Store {
     fn check(&self) -> Result<(), ConfigError> {
         self.check_url()?;
+        self.check_archive()?;
         let Some(cache) = &self.cache else { return Ok(()) };
         let wrong = if !cfg!(feature = "tiered") {
             "this program was built without the feature `tiered`"
@@ -259,6 +265,33 @@ impl Store {
             return Ok(());
         };
         Err(ConfigError::Invalid(format!("store.cache: {wrong}")))
+    }
+
+    /// Refuses an archive that would not have every record, or that would be in the way.
+    fn check_archive(&self) -> Result<(), ConfigError> {
+        let Some(ArchiveSetting::Directory { path, .. }) = &self.archive else { return Ok(()) };
+        let wrong = match self.url.kind() {
+            Some(StoreKind::Redis) => {
+                "a redis: store removes expired records by itself, before they are archived; use \
+                 postgres: (with store.cache = \"redis://HOST\" in front of it), or remove \
+                 store.archive"
+            }
+            Some(StoreKind::Memory) => {
+                "a memory: store loses its records with the process, before they are archived; use \
+                 file: or postgres:, or remove store.archive"
+            }
+            Some(StoreKind::Embedded) if self.is_within_store(path) => {
+                "it is in the directory of the store, which belongs to the store alone; use another \
+                 directory"
+            }
+            Some(StoreKind::Embedded | StoreKind::Postgres) | None => return Ok(()),
+        };
+        Err(ConfigError::Invalid(format!("store.archive: {wrong}")))
+    }
+
+    fn is_within_store(&self, path: &Path) -> bool {
+        let store = onceward_stores::embedded_at(self.url.expose()).ok().flatten();
+        store.is_some_and(|(store, _)| archive::is_within(path, &store))
     }
 
     fn check_url(&self) -> Result<(), ConfigError> {
@@ -729,6 +762,14 @@ mod tests {
         let claim = error("[scope]\ncaller = { claim = \"sub\" }");
         assert!(claim.starts_with("scope.caller: ") && claim.contains("[scope.jwt]"));
         assert!(error("[store]\nurl = \"radish://h\"").contains("redis://HOST"));
+        let archive = |url: &str, archive: &str| {
+            error(&format!("[store]\nurl = \"{url}\"\narchive = \"{archive}\""))
+        };
+        assert!(archive("redis://h", "file:./a").contains("store.archive: a redis: store"));
+        assert!(archive("memory:", "file:./a").contains("store.archive: a memory: store"));
+        assert!(archive("file:./d", "file:./d/a").contains("belongs to the store alone"));
+        assert!(archive("file:./d", "file:d").contains("belongs to the store alone"));
+        assert!(archive("file:./d", "s3://a").contains("line 3"));
         let taken = "[admin]\naddress = \"127.0.0.1:8080\"";
         let expected = "admin.address: 127.0.0.1:8080 is already the address of listeners[0]";
         assert!(error(taken).contains(expected));

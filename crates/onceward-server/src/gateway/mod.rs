@@ -55,7 +55,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::admin::{AdminRoutes, Monitoring};
+use crate::admin::{AdminRoutes, Monitoring, archive_line};
 use crate::api::{self, CurrentApiSettings};
 use crate::backend::{self, Backend, StoreProbe};
 use crate::claims::Claims;
@@ -106,7 +106,7 @@ impl Gateway {
     pub(crate) fn check(config: Config) -> Result<Option<Arc<ConfiguredResolver>>, StartError> {
         config.check_loops(&config.own_addresses())?;
         backend::check(&config.store)?;
-        let backend = Backend::new(Arc::new(MemoryStore::new()), &config, &Metrics::new())?;
+        let backend = Backend::unopened(Arc::new(MemoryStore::new()), &config, &Metrics::new())?;
         api_settings(&config)?;
         let state = GatewayState::new(backend, &config);
         let snapshot = Arc::new(ConfigSnapshot::build(config, &state)?);
@@ -125,7 +125,7 @@ impl Gateway {
 
     /// Starts to listen, with a store that is open already.
     pub async fn start_on(store: SharedStore, config: Config) -> Result<Self, StartError> {
-        let backend = Backend::new(store, &config, &Metrics::new())?;
+        let backend = Backend::open(store, &config, &Metrics::new(), archive_line).await?;
         backend.register_resolver().await;
         let state = GatewayState::new(backend, &config);
         let api_settings = CurrentApiSettings::new(api_settings(&config)?);
@@ -204,6 +204,7 @@ impl Gateway {
         let admin = AdminRoutes {
             store: backend.store.clone(),
             identity: backend.identity.clone(),
+            purger: backend.purger.clone(),
             settings: self.api_settings.clone(),
             recoveries: backend.metrics.requests.clone(),
         };

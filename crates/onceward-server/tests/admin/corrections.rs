@@ -268,8 +268,9 @@ fn copies_of_records_that_were_deleted_by_hand_are_invalidated() {
     assert!(trail.as_array().unwrap().iter().all(|it| it["decided"] == "cache_invalidated"));
 
     // The other door.
-    let url = format!("{}\"\ncache = \"{}?trust=300ms", postgres.url(), redis.url());
-    let gateway = Gateway::start(&url, CountingService::open().address, directory.path());
+    let store = format!("url = \"{}\"\ncache = \"{}?trust=300ms\"", postgres.url(), redis.url());
+    let service = CountingService::open().address;
+    let gateway = Gateway::start_with(&store, "", service, directory.path());
     // Redis may answer or not, as the copy is made in the background.
     begin("k");
     delete();

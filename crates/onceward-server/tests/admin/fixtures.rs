@@ -93,18 +93,18 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn start(store: &str, upstream: SocketAddr, directory: &Path) -> Self {
-        Self::start_with(store, upstream, directory, "")
+        Self::start_with(&format!("url = \"{store}\""), "", upstream, directory)
     }
 
-    /// Starts with additional tables of settings.
+    /// A gateway with these lines in the section of the store, and more sections.
     pub(crate) fn start_with(
         store: &str,
+        sections: &str,
         upstream: SocketAddr,
         directory: &Path,
-        tables: &str,
     ) -> Self {
         let config = directory.join("gateway.toml");
-        std::fs::write(&config, configuration(store, upstream) + tables).unwrap();
+        std::fs::write(&config, configuration(store, upstream) + sections).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
         command.args(["gateway", "--config", config.to_str().unwrap()]).stdout(Stdio::piped());
         for (name, _, token, _) in TOKENS {
@@ -123,7 +123,7 @@ impl Gateway {
 
 fn configuration(store: &str, upstream: SocketAddr) -> String {
     let mut text = format!(
-        "[upstream]\nurl = \"http://{upstream}\"\n[store]\nurl = \"{store}\"\n\
+        "[upstream]\nurl = \"http://{upstream}\"\n[store]\n{store}\n\
          [scope]\nsingle_tenant = true\n[telemetry]\nlog = \"error\"\n\
          [[listeners]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n"
     );

@@ -1,5 +1,6 @@
 //! The operator's commands and the admin API of the real program.
 
+mod archive;
 mod commands;
 mod corrections;
 #[allow(dead_code, reason = "the tests in tests/program use all of it")]

@@ -137,6 +137,8 @@ fn every_endpoint_is_in_the_description_and_every_code_is_explained() {
         "TRAIL_NOT_WRITTEN",
         "NOTHING_TO_INVALIDATE",
         "NO_CACHE",
+        "ARCHIVE_NEEDED",
+        "ARCHIVE_NOT_WRITTEN",
     ] {
         assert!(explained.contains(&format!("\n## {code}\n")), "{code}");
     }
