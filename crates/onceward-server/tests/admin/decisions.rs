@@ -13,7 +13,8 @@ fn start() -> (CountingService, Gateway, tempfile::TempDir) {
 fn start_with(tables: &str) -> (CountingService, Gateway, tempfile::TempDir) {
     let (service, directory) = (CountingService::open(), tempfile::tempdir().unwrap());
     let url = format!("file:{}", directory.path().join("data").display());
-    let gateway = Gateway::start_with(&format!("url = \"{url}\""), tables, service.address, directory.path());
+    let gateway =
+        Gateway::start_with(&format!("url = \"{url}\""), tables, service.address, directory.path());
     (service, gateway, directory)
 }
 

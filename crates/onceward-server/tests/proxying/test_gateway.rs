@@ -62,13 +62,6 @@ impl TestGateway {
         self.gateway.addresses()[0]
     }
 
-    /// Reloads with changed settings, and returns the error's text.
-    pub(crate) fn reload(&self, change: impl FnOnce(&mut Config)) -> Result<(), String> {
-        let mut config = self.config.clone();
-        change(&mut config);
-        self.gateway.reload(config).map_err(|error| error.to_string())
-    }
-
     /// Reloads with another upstream, and returns the error's text.
     pub(crate) fn reload_upstream(&self, url: &str) -> Result<(), String> {
         self.reload(|config| config.upstream.url = url.parse().unwrap())

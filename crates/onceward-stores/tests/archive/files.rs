@@ -23,6 +23,7 @@ pub(super) fn expired(key: &str, text: &str) -> Record {
         key: None,
         fingerprint: Fingerprint::of_parts(&[b"request"]),
         sketch: Sketch::default(),
+        path: None,
         state: State::Completed { outcome: outcome(text), retained },
         owner: OwnerToken::from_bytes([1; 16]),
         fence: Fence(1),
