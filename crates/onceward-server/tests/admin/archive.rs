@@ -230,9 +230,10 @@ fn gateways_on_one_postgres_share_a_directory() {
         fs::create_dir(&directory).unwrap();
         Gateway::start_with(&store, "", service.address, &directory)
     });
+    let purge = ["records", "purge", "--json"];
     let purging = gateways.each_ref().map(|gateway| {
         let target = Target::Admin(gateway.admin);
-        std::thread::spawn(move || target.ok(&["records", "purge", "--json"]).json())
+        std::thread::spawn(move || target.ok(&purge).json())
     });
     let removed = purging.map(|it| it.join().unwrap()["removed"].as_u64().unwrap());
     assert_eq!(removed.iter().sum::<u64>(), 40, "each is removed once");
@@ -240,6 +241,13 @@ fn gateways_on_one_postgres_share_a_directory() {
     lines.sort();
     lines.dedup();
     assert_eq!(lines.len(), 40, "and archived at least once, with equal lines");
+
+    // A gateway that lacks the setting removes nothing.
+    fill(server.url(), &[expired("later", "paid")]);
+    let without = Gateway::start(server.url(), service.address, place.path());
+    let refused = Target::Admin(without.admin).fails(&["records", "purge"]);
+    assert!(refused.contains("No archive is set"), "{refused}");
+    assert_eq!(Target::Admin(gateways[0].admin).ok(&purge).json()["removed"], 1);
 }
 
 /// The commands of docs/operating.md that read an archive.
