@@ -225,6 +225,11 @@ impl Claims {
                 attempt,
                 downstream_key: DownstreamKey::of(&operation).as_str().to_owned(),
             }),
+            Claim::Completed { operation, outcome } | Claim::Failed { operation, outcome }
+                if outcome.is_invalidated() =>
+            {
+                Err(ApiProblem::of(Code::NotReplayable).operation(&operation).detail(INVALIDATED))
+            }
             Claim::Completed { operation, outcome } => {
                 let (operation_id, ClaimResult { result, bytes }) =
                     (operation.to_string(), ClaimResult::of(&outcome));
@@ -249,6 +254,10 @@ impl Claims {
         }
     }
 }
+
+/// The detail for a result that an operator has invalidated.
+const INVALIDATED: &str = "The stored result was invalidated by an operator, because what the \
+    operation did has been corrected since. The key does not run again: do not repeat the work.";
 
 /// The running owner may settle at any time, and its lease ends at a known one.
 fn running(operation: &OperationId, lease_left: Duration) -> ApiProblem {

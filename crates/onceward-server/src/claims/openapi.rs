@@ -114,7 +114,10 @@ impl IntoResponses for RequestErrors {
 impl IntoResponses for ClaimErrors {
     fn responses() -> Responses {
         problems(&[
-            ("409", "The operation is running, its outcome is unknown, or the key has expired"),
+            (
+                "409",
+                "The operation is running, its outcome is unknown or invalidated, or the key has expired",
+            ),
             ("422", "The key was used for another request"),
         ])
     }

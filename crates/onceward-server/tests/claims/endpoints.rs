@@ -17,6 +17,30 @@ async fn every_endpoint_does_what_it_says_on_postgres() {
     all(&Server::start(postgres.url(), directory.path(), "")).await;
 }
 
+#[tokio::test]
+async fn an_invalidated_result_is_not_answered_and_its_key_not_granted() {
+    let Some(postgres) = onceward_services::postgres() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::start(postgres.url(), directory.path(), "");
+    let worker = server.client(WORKER);
+    let grant = granted(&worker.claim(&claim_of("pay")).await);
+    let paid = worker.settle("complete", &grant["lease"], &json!({ "result": "paid" })).await;
+    assert_eq!(paid.status, 200, "{paid:?}");
+    assert_eq!(worker.claim(&claim_of("pay")).await.json()["result"], "paid");
+    let id = grant["operation_id"].as_str().unwrap();
+    let command = ["records", "invalidate", id, "--reason", "undone", "--yes", "--store"];
+    let mut onceward = std::process::Command::new(env!("CARGO_BIN_EXE_onceward"));
+    assert!(onceward.args(command).arg(postgres.url()).status().unwrap().success());
+    let refusal = worker.claim(&claim_of("pay")).await;
+    assert_eq!(refused(&refusal), (409, "IDEMPOTENCY_RESPONSE_NOT_REPLAYABLE".into()));
+    assert!(refusal.json()["detail"].as_str().unwrap().contains("invalidated"), "{refusal:?}");
+    let shown = worker.get(&format!("/v1/claims/{id}")).await;
+    assert_eq!(
+        (&shown.json()["state"], &shown.json()["bytes"]["base64"]),
+        (&json!("completed"), &json!(""))
+    );
+}
+
 async fn all(server: &Server) {
     let worker = server.client(WORKER);
     claim_and_complete(&worker).await;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, Clock as _, Fenced, Holder, Lapsed, Query, ResolveRequest, Retention,
-    Settlement, State, StateName, Store as _, StoreAdmin as _, UnknownCause, Verdict,
+    Claim, ClaimRequest, Clock as _, Fenced, Holder, InvalidateRequest, Lapsed, Query,
+    ResolveRequest, Retention, Settlement, State, StateName, Store as _, StoreAdmin as _,
+    UnknownCause, Verdict,
 };
 use onceward_stores::embedded::{EmbeddedStore, Settings, verify};
 use onceward_testkit::clock::ManualClock;
@@ -252,6 +253,38 @@ async fn what_was_purged_leaves_the_disk() {
     store.compact(|_| {}).await.unwrap();
     let empty = bytes(&directory.path().join("tree"));
     assert!(empty < 100_000, "{empty} of {full} bytes stayed");
+}
+
+#[tokio::test]
+async fn an_invalidated_response_leaves_the_disk() {
+    const CANARY: &str = "canary-of-a-response";
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    // Small and large ones are stored apart.
+    for (key, times) in [("small", 1), ("large", 200)] {
+        complete(&store, key, &CANARY.repeat(times)).await;
+    }
+    store.compact(|_| {}).await.unwrap();
+    let tree = directory.path().join("tree");
+    let told = || {
+        let files = super::common::files(&tree);
+        let holds = |file: &std::path::PathBuf| {
+            let bytes = std::fs::read(file).unwrap();
+            bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes())
+        };
+        files.iter().filter(|file| holds(file)).count()
+    };
+    assert!(told() > 0, "the search finds it");
+    for key in ["small", "large"] {
+        let fence = store.get(&id(key)).await.unwrap().unwrap().fence;
+        let request = InvalidateRequest { id: id(key), fence };
+        assert_eq!(store.invalidate(&request).await.unwrap(), Fenced::Applied(()));
+    }
+    store.compact(|_| {}).await.unwrap();
+    drop(store);
+    assert_eq!(told(), 0);
+    let store = open(directory.path());
+    assert_eq!(replay(&store, "small").await, "");
 }
 
 fn walk(path: &std::path::Path) -> Vec<(std::path::PathBuf, u64)> {
