@@ -149,17 +149,23 @@ impl ArchiveDirectory {
             Some(file) => file,
             None => self.begin(day, &mut open.begun)?,
         };
-        // After an error the file is not used again: what is on the disk is unknown.
-        match file.append(lines) {
-            Ok(()) => {
+        let path = file.path.clone();
+        let failed = |error: io::Error| OpenError { path, why: error.to_string() };
+        if let Err(error) = file.file.write_all(lines) {
+            // A full disk, as a rule. Without the part that was written, the file is as before.
+            if file.cut().is_ok() {
                 open.current = Some(file);
-                Ok(())
             }
-            Err(error) => {
-                file.cut();
-                Err(OpenError { path: file.path, why: error.to_string() })
-            }
+            return Err(failed(error));
         }
+        if let Err(error) = file.sync() {
+            // What is on the disk is unknown, so the file is not used again.
+            file.leave();
+            return Err(failed(error));
+        }
+        file.bytes += lines.len() as u64;
+        open.current = Some(file);
+        Ok(())
     }
 
     /// Begins another file, whose name is synced.
@@ -188,14 +194,13 @@ impl ArchiveDirectory {
 }
 
 impl DayFile {
-    fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        self.file.write_all(lines)?;
+    /// Makes everything written durable, under the name of the file.
+    fn sync(&self) -> io::Result<()> {
         self.file.sync_data()?;
-        if !self.is_named() {
-            return Err(io::Error::other("it was moved or deleted while it was written"));
+        match self.is_named() {
+            true => Ok(()),
+            false => Err(io::Error::other("it was moved or deleted while it was written")),
         }
-        self.bytes += lines.len() as u64;
-        Ok(())
     }
 
     /// True if its path still names it.
@@ -205,9 +210,17 @@ impl DayFile {
         matches!((named, self.file.metadata().map(id)), (Ok(named), Ok(own)) if named == own)
     }
 
-    /// Removes the part that was not written completely. If that fails too, the part stays.
-    fn cut(&mut self) {
-        let _it_stays = self.file.set_len(self.bytes);
+    /// Removes what was written since the last sync.
+    fn cut(&self) -> io::Result<()> {
+        self.file.set_len(self.bytes)
+    }
+
+    /// Ends the use of the file. If it cannot be cut, a part of a line stays in it.
+    fn leave(self) {
+        let _a_part_stays = self.cut();
+        if self.bytes == 0 && self.is_named() {
+            let _an_empty_file_stays = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ mod lives;
 mod load;
 
 mod archive {
-    mod files;
+    pub(crate) mod files;
     mod kill;
 }
 

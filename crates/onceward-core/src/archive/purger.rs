@@ -16,13 +16,13 @@ pub struct Purger {
     archiving: Archiving,
     /// Set once the store knows what this process does.
     told: Arc<OnceCell<()>>,
-    archived: Arc<dyn Fn(u64) + Send + Sync>,
+    on_archived: Arc<dyn Fn(u64) + Send + Sync>,
 }
 
 impl Purger {
     /// A purger of a store.
     pub fn new(store: Arc<dyn StoreAdmin>, archiving: Archiving) -> Self {
-        Self { store, archiving, told: Arc::default(), archived: Arc::new(|_| {}) }
+        Self { store, archiving, told: Arc::default(), on_archived: Arc::new(|_| {}) }
     }
 
     /// Replaces what happens to the records before they are removed.
@@ -33,8 +33,8 @@ impl Purger {
 
     /// Reports the number of records after each write to the archive, for metrics.
     #[must_use]
-    pub fn archived(mut self, report: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        self.archived = Arc::new(report);
+    pub fn on_archived(mut self, report: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        self.on_archived = Arc::new(report);
         self
     }
 
@@ -53,7 +53,7 @@ impl Purger {
     }
 
     /// True if this process has an archive.
-    pub const fn archives(&self) -> bool {
+    pub const fn has_archive(&self) -> bool {
         matches!(self.archiving, Archiving::To(_))
     }
 
@@ -88,7 +88,7 @@ impl Purger {
         let Due { records, more } = self.store.due(limit).await?;
         if !records.is_empty() {
             archive.write(&records).await?;
-            (self.archived)(records.len() as u64);
+            (self.on_archived)(records.len() as u64);
         }
         let versions: Vec<RecordVersion> = records.iter().map(Record::version).collect();
         // Also without records: the store skips what is not due any more.

@@ -347,7 +347,7 @@ impl Metrics {
     }
 
     /// Counts records that were written to the archive, for
-    /// [`Purger::archived`](onceward_core::Purger::archived).
+    /// [`Purger::on_archived`](onceward_core::Purger::on_archived).
     pub fn count_archived(&self, records: u64) {
         self.archived.inc_by(records);
     }

@@ -75,7 +75,7 @@ impl Backend {
         let archiving = open_archiving(&config.store, line).await.map_err(OpenError::from)?;
         let counted = Arc::clone(&metrics.requests);
         let purger = Purger::new(store.clone(), archiving)
-            .archived(move |records| counted.count_archived(records));
+            .on_archived(move |records| counted.count_archived(records));
         let keeps_expired = keeps_expired(&purger).await?;
         Self::new(store, purger, keeps_expired, config, metrics)
     }
@@ -161,7 +161,7 @@ async fn keeps_expired(purger: &Purger) -> Result<bool, BackendError> {
         Err(refused) => return Err(BackendError::Archive(refused)),
     }
     let keeps = purger.keeps_expired().await.unwrap_or(true);
-    if keeps && !purger.archives() {
+    if keeps && !purger.has_archive() {
         tracing::error!(
             "expired records of this store are archived before they are removed, and store.archive \
              is not set here: this process removes none"

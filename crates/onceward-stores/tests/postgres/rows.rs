@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Claim, ClaimRequest, ErrorCode, Fenced, Key, Query, Record, Retention, Scope, Settlement,
-    Sketch, State, StateName, Store as _, StoreAdmin as _, StoreErrorKind, UnknownCause,
+    Claim, ClaimRequest, ErrorCode, Fenced, Imported, Key, Query, Record, Retention, Scope,
+    Settlement, Sketch, State, StateName, Store as _, StoreAdmin as _, StoreErrorKind,
+    UnknownCause,
 };
 use onceward_services::query;
 use onceward_stores::postgres::{PostgresStore, Settings};
 
 use super::common::{DAY, complete, granted, id, outcome, plain, request, settle, shared, small};
+use crate::archive::files::expired;
 
 #[tokio::test]
 async fn a_record_comes_back_with_all_its_parts() {
@@ -79,6 +81,33 @@ async fn a_row_that_cannot_be_read_is_told_and_does_not_hide_the_others() {
         }
     }
     assert!(matches!(store.claim(&request("good")).await.unwrap(), Claim::Completed { .. }));
+}
+
+/// It comes before all others that are due, and cannot be archived.
+#[tokio::test]
+async fn a_due_row_that_cannot_be_read_is_kept_and_does_not_stand_in_the_way_of_others() {
+    let Some(server) = shared() else { return };
+    let settings = small();
+    let schema = settings.schema.clone();
+    let store = PostgresStore::open(server.url(), settings).await.unwrap();
+    for key in ["broken", "good"] {
+        let imported = store.import(&expired(key, "done")).await.unwrap();
+        assert_eq!(imported, Imported::Written);
+    }
+    let client = plain(server.url()).await;
+    let damage = format!(
+        "UPDATE {schema}.idempotency_record \
+         SET outcome_content = 'odd', purge_after = purge_after - interval '1 second' WHERE id = $1"
+    );
+    client.execute(&damage, &[&id("broken").as_bytes().as_slice()]).await.unwrap();
+    let first = store.due(1).await.unwrap();
+    assert_eq!((first.records.len(), first.more), (0, true));
+    let second = store.due(1).await.unwrap();
+    let [good] = &second.records[..] else { panic!("{second:?}") };
+    assert_eq!(good.id, id("good"));
+    assert_eq!(store.purge_versions(&[good.version()]).await.unwrap().removed, 1);
+    let kept = store.get(&id("broken")).await.unwrap_err();
+    assert_eq!(kept.kind, StoreErrorKind::Undecodable);
 }
 
 /// The purge time that was predicted at the claim fits at the settlement, so no index is touched.
