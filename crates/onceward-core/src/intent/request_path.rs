@@ -9,7 +9,7 @@ const BYTES_MAX: usize = 512;
 /// The path that a request was sent to, without its query. It tells an operator which resource an
 /// operation is about, and has no part in any decision.
 ///
-/// A path longer than 512 bytes ends in `…`, and control characters become `?`.
+/// One pointer wide: requests carry it through their futures. A path longer than 512 bytes ends in `…`, and control characters become `?`.
 ///
 /// ```
 /// use onceward_core::RequestPath;
@@ -17,13 +17,14 @@ const BYTES_MAX: usize = 512;
 /// assert_eq!(RequestPath::new("/orders/42/pay").to_string(), "/orders/42/pay");
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RequestPath(Arc<str>);
+pub struct RequestPath(Arc<Box<str>>);
 
 impl RequestPath {
     /// A path.
     pub fn new(path: &str) -> Self {
         let fits = path.len() <= BYTES_MAX && !path.contains(char::is_control);
-        if fits { Self(path.into()) } else { Self(cut(path).into()) }
+        let path = if fits { path.into() } else { cut(path).into() };
+        Self(Arc::new(path))
     }
 
     /// The path as text.
@@ -32,7 +33,7 @@ impl RequestPath {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.0.len() + 2 * size_of::<usize>()
+        self.0.len() + size_of::<Box<str>>() + 2 * size_of::<usize>()
     }
 }
 

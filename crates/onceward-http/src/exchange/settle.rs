@@ -107,13 +107,11 @@ impl Exchange {
                     return self.refuse(abandoned.boxed().await);
                 }
             };
-            if let Some(usage) = usage {
-                usage.stored(outcome.bytes.len());
-            }
             let operation = permit.operation();
             let failed = head.status.is_client_error() || head.status.is_server_error();
             let ended = if failed { Ended::Failed } else { Ended::Completed };
-            match self.refusal_after(permit.complete(ended, outcome).await, operation, &logged) {
+            let completed = permit.complete(ended, counted(usage, outcome)).await;
+            match self.refusal_after(completed, operation, &logged) {
                 Some(problem) => self.refuse(problem),
                 None => Response::from_parts(head, body),
             }
@@ -359,4 +357,13 @@ fn is_endless(head: &response::Parts) -> bool {
     let kind = head.headers.get(http::header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
         || head.status == http::StatusCode::SWITCHING_PROTOCOLS
+}
+
+/// Counts what is stored of a caller, and returns it. A reference to the outcome would keep its place
+/// in the request's future.
+fn counted(usage: Option<Usage>, outcome: Outcome) -> Outcome {
+    if let Some(usage) = usage {
+        usage.stored(outcome.bytes.len());
+    }
+    outcome
 }
