@@ -16,7 +16,7 @@ pub struct StoreSetting {
     key_prefix: Option<KeyPrefix>,
 }
 
-/// What all keys of a store begin with, without the colon at the end.
+/// Beginning of all keys of a store, without the colon at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct KeyPrefix(String);
 

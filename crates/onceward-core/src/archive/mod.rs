@@ -55,7 +55,7 @@ impl Error for ArchiveError {
     }
 }
 
-/// What happens to expired records before they are removed.
+/// Treatment of expired records before they are removed.
 #[derive(Clone, Default)]
 pub enum Archiving {
     /// Nothing. But if another process has archived records of this store, they stay: a process

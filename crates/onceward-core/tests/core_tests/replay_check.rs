@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-/// What the source of truth says.
+/// Verdict of the source of truth.
 #[derive(Clone, Copy)]
 enum Says {
     Happened,

@@ -51,7 +51,7 @@ impl Archive for ConfiguredArchive {
     }
 }
 
-/// What happens to expired records of a store. The archive is opened at its first use.
+/// Returns the treatment of expired records of a store. The archive is opened at its first use.
 pub(crate) fn archiving(settings: &config::Store, line: ArchiveLine) -> Archiving {
     to(settings, ConfiguredArchive::of(settings, line))
 }

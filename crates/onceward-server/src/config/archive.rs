@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-/// What happens to expired records before they are removed.
+/// Treatment of expired records before they are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArchiveSetting {
     /// `"off"`: nothing, although they may have been archived before.

@@ -31,7 +31,7 @@ pub struct LoopError {
     url: String,
     found: SocketAddr,
     own: String,
-    /// What the setting is the address of.
+    /// The thing that the setting is the address of.
     meant: &'static str,
 }
 

@@ -20,10 +20,10 @@ pub struct Region {
     pub name: RegionName,
     /// The source of a key's home region.
     pub of_key: HomeSource,
-    /// What happens to requests whose key belongs to another region.
+    /// Rule for requests whose key belongs to another region.
     #[serde(default)]
     pub others: Others,
-    /// What happens to requests whose key names no region.
+    /// Rule for requests whose key names no region.
     #[serde(default)]
     pub unnamed: Unnamed,
     /// Timeout of connecting to another region's gateway, TLS handshake included.
@@ -59,7 +59,7 @@ pub enum HomeSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Separator(Box<str>);
 
-/// What happens to requests whose key belongs to another region.
+/// Rule for requests whose key belongs to another region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Others {
@@ -70,7 +70,7 @@ pub enum Others {
     Refuse,
 }
 
-/// What happens to requests whose key names no region.
+/// Rule for requests whose key names no region.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unnamed {

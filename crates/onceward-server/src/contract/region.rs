@@ -42,7 +42,7 @@ impl Regions {
         }
     }
 
-    /// What a key begins with, for an example.
+    /// Returns the beginning of a key, for an example.
     pub(super) fn prefix(&self) -> String {
         let name = self.names.first().map_or("", String::as_str);
         self.separator.as_ref().map_or(String::new(), |separator| format!("{name}{separator}"))

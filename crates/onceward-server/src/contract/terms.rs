@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use super::responses::ResponseTerms;
 use crate::config::{Operation, RuleSettings};
 
-/// What clients can rely on for one operation.
+/// The promises to clients about one operation.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Terms {
     pub(super) requests: Requests,
@@ -106,7 +106,7 @@ pub(super) struct SameRequest {
     pub(super) names_differences: bool,
 }
 
-/// What a retry gets while the first request runs.
+/// The response to a retry while the first request runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct WhileRunning {
     pub(super) answer: WhileRunningAnswer,
@@ -124,7 +124,7 @@ pub(super) enum WhileRunningAnswer {
     Accepted,
 }
 
-/// What a replay looks like.
+/// Status and headers of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct ReplayTerms {
     /// 200 instead of 201.

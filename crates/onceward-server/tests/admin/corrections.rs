@@ -16,7 +16,7 @@ fn ids(value: &Value) -> Vec<&str> {
     value.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect()
 }
 
-/// What the audit log has about an operation.
+/// Returns the decisions about an operation in the audit log.
 fn decisions(target: &Target, id: &str) -> Vec<[String; 3]> {
     let shown = target.ok(&["records", "show", id, "--json"]).json();
     let decisions = shown["decisions"].as_array().unwrap().iter();

@@ -169,7 +169,7 @@ impl<S: ?Sized> SealedStore<S> {
     }
 }
 
-/// What remains of an invalidated outcome. A resource beside it would be neither hidden nor proved.
+/// Returns the remains of an invalidated outcome. A resource beside it would be neither hidden nor proved.
 fn plain_remains(invalidated: &Outcome) -> Outcome {
     Outcome { resource: None, ..invalidated.clone() }
 }

@@ -36,7 +36,7 @@ pub(super) const SAME_REQUEST: &[Fact] = &[
     fact("The member `differs` of that error", differs),
 ];
 
-/// What a retry gets.
+/// Facts about the response to a retry.
 pub(super) const RETRY: &[Fact] = &[
     fact("The first request is still running", while_running),
     fact("You disconnected, or your timeout was over", |_| {
@@ -50,7 +50,7 @@ pub(super) const RETRY: &[Fact] = &[
     fact("Keys cannot be checked at the moment", outage),
 ];
 
-/// What is stored of a response.
+/// Facts about the stored parts of a response.
 pub(super) const STORED: &[Fact] = &[
     fact("Largest stored response", |terms| format!("{}.", size(terms.response_bytes_max as u64))),
     fact("Larger responses, and event streams", |_| {
