@@ -31,6 +31,7 @@ pub(super) struct Compiler<'l> {
 impl Compiler<'_> {
     pub(super) fn named(&self, operation: Operation) -> Result<ProtectedOperation, InvalidLayer> {
         let Operation { method, route, name, mut rules } = operation;
+        // The name tells a fixed path.
         rules.record_path &= route.contains('{');
         if method.is_safe() {
             return Err(InvalidLayer::Method { method, route });

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Contract;
 use super::owner::{Dimension, Identity};
+use super::region::UnnamedKeys;
 use super::terms::Terms;
 use crate::gateway::GatewayCode;
 
@@ -90,7 +91,7 @@ impl Contract {
         match code {
             GatewayCode::AuthorizationUnavailable => authorizes,
             GatewayCode::OtherRegion => regions.is_some_and(|it| !it.forwards),
-            GatewayCode::NoRegion => regions.is_some_and(|it| it.refuses_unnamed),
+            GatewayCode::NoRegion => regions.is_some_and(|it| it.unnamed == UnnamedKeys::Refused),
             GatewayCode::UnknownRegion => regions.is_some(),
             GatewayCode::HomeUnreachable
             | GatewayCode::HomeUnanswered

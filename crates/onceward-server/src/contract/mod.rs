@@ -359,6 +359,14 @@ mod tests {
                 "to any region: it is passed on",
             ),
             (
+                "[region]\nname = \"eu\"\nof_key = { prefix_before = \"_\" }\nunnamed = \"here\"",
+                "**a retry that reaches another one is executed again**",
+            ),
+            (
+                "[region]\nname = \"eu\"\nof_key = { prefix_before = \"_\" }\nunnamed = { home = \"eu\" }",
+                "A key without a region belongs to `eu`.",
+            ),
+            (
                 "[scope]\ncaller = { claim = \"sub\" }\n[scope.jwt]\njwks_file = \"f\"",
                 "the claim `sub` of your token",
             ),

@@ -14,8 +14,19 @@ pub(super) struct Regions {
     pub(super) separator: Option<String>,
     /// True if any region takes a request, and executes it in the key's own.
     pub(super) forwards: bool,
-    /// True if a key that names no region is refused.
-    pub(super) refuses_unnamed: bool,
+    pub(super) unnamed: UnnamedKeys,
+}
+
+/// Keys that name no region.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum UnnamedKeys {
+    /// They are refused.
+    Refused,
+    /// They belong to this region.
+    BelongTo(String),
+    /// They are executed in each region that they reach.
+    ExecutedAnywhere,
 }
 
 impl Regions {
@@ -38,7 +49,11 @@ impl Regions {
                 HomeSource::Header(_) => None,
             },
             forwards: *others == Others::Forward,
-            refuses_unnamed: *unnamed == Unnamed::Refuse,
+            unnamed: match unnamed {
+                Unnamed::Refuse => UnnamedKeys::Refused,
+                Unnamed::Home(home) => UnnamedKeys::BelongTo(home.as_str().to_owned()),
+                Unnamed::Here => UnnamedKeys::ExecutedAnywhere,
+            },
         }
     }
 
