@@ -44,6 +44,9 @@ pub(super) struct Statements {
 /// The columns of a record.
 const COLUMNS: &str = include_str!("sql/columns.sql");
 
+/// The end of both purges: what happens to the rows that they have chosen.
+const REMOVAL: &str = include_str!("sql/removal.sql");
+
 /// The id of the sentinel; see `migrations/0003_sentinel.sql`.
 const SENTINEL: &str = "decode(repeat('ff', 32), 'hex')";
 
@@ -52,7 +55,7 @@ impl Statements {
         use Type as T;
         let bind = |text: &str, types: Vec<Type>| Statement {
             text: schema
-                .statement(text)
+                .statement(&text.replace("{removal}", REMOVAL))
                 .replace("{columns}", COLUMNS)
                 .replace("{sentinel}", SENTINEL),
             types,

@@ -11,28 +11,14 @@ due AS MATERIALIZED (
     WHERE r.purge_after <= (SELECT now FROM moment)
     ORDER BY r.purge_after LIMIT $1::bigint
     FOR UPDATE OF r SKIP LOCKED
-), removed AS (
-    DELETE FROM {schema}.idempotency_record AS r USING due
-    WHERE r.id = due.id AND due.what = 'remove'
-    RETURNING r.fence
-), buried AS (
-    UPDATE {schema}.idempotency_record AS r SET
-        state = 'expired', version = r.version + 1, purge_after = r.forget_at,
-        request_sketch = NULL, request_path = NULL, outcome_content = NULL, outcome_codec = NULL,
-        resource_type = NULL, resource_id = NULL, response_body = NULL,
-        http_status = NULL, error_code = NULL
-    FROM due WHERE r.id = due.id AND due.what = 'bury'
-    RETURNING r.id
-), postponed AS (
+),
+{removal},
+postponed AS (
     UPDATE {schema}.idempotency_record AS r SET purge_after = CASE
         WHEN due.what = 'open' THEN 'infinity'
         WHEN r.state = 'expired' THEN r.forget_at
         ELSE r.expires_at END
     FROM due WHERE r.id = due.id AND due.what IN ('open', 'later')
-), floor AS (
-    UPDATE {schema}.fence_floor SET fence = forgotten.fence
-    FROM (SELECT max(fence) AS fence FROM removed) AS forgotten
-    WHERE only_row AND forgotten.fence > fence_floor.fence
 )
 SELECT (SELECT count(*) FROM due) AS seen, (SELECT count(*) FROM removed) AS removed,
     (SELECT count(*) FROM buried) AS buried
