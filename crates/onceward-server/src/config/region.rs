@@ -324,10 +324,7 @@ mod tests {
             String::new(),
             format!("{EU}unnamed = {{ home = \"us\" }}\n{US}"),
             format!("{}{US}", EU.replace("eu", "ap")),
-            format!(
-                "{}{US}",
-                EU.replace('_', "-").replace("of-key", "of_key").replace("prefix-", "prefix_")
-            ),
+            format!("{}{US}", EU.replace("\"_\"", "\"-\"")),
         ] {
             assert!(config(&moved).moves_keys_of(&now), "{moved}");
         }
